@@ -16,7 +16,7 @@ export UV_PYTHON_DOWNLOADS := never
 .PHONY: help setup demo test lint format bench campaign docs lock clean
 
 help: ## what there is
-	@sed -n 's/^\([a-z]*\):.*## /make \1|/p' $(MAKEFILE_LIST) | column -t -s '|'
+	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv and install the locked set
 

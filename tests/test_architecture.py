@@ -1,0 +1,85 @@
+"""The rules of docs/architecture.md that import-linter cannot say: who owns a vendor, and how large things get."""
+
+import ast
+import sys
+from pathlib import Path
+from statistics import quantiles
+
+import grimp
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted(path for folder in ("versioning", "flows") for path in (ROOT / folder).rglob("*.py"))
+
+# One adapter module each, whichever it is.
+ONE_ADAPTER = [
+    ("blake3",),
+    ("boto3", "botocore", "types_boto3_s3"),
+    ("dvc",),
+    ("lakefs_client",),
+    ("pyarrow",),
+    ("pygit2",),
+]
+# The edges' frameworks, by room.
+ROOMS = {
+    "cyclopts": ["lakemark.cli"],
+    "fastapi": ["lakemark.web"],
+    "jinja2": ["lakemark.web"],
+    "multipart": ["lakemark.sandbox"],
+    "numpy": ["lakemark.sandbox"],
+    "prefect": ["flows"],
+    "pydantic": ["flows", "lakemark.settings", "lakemark.web"],
+    "pydantic_settings": ["lakemark.settings"],
+    "pygraphviz": ["lakemark.web"],
+    "rich": ["lakemark.cli"],
+    "starlette": ["lakemark.sandbox", "lakemark.web"],
+    "uvicorn": ["lakemark.cli", "lakemark.sandbox", "lakemark.web"],
+    "yaml": ["lakemark.settings"],
+}
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph("lakemark", "flows", include_external_packages=True, cache_dir=None)
+
+
+def importers(graph, vendor):
+    return graph.find_modules_that_directly_import(vendor) if vendor in graph.modules else set()
+
+
+def inside(module, room):
+    return module == room or module.startswith(f"{room}.")
+
+
+@pytest.mark.parametrize("vendor", ONE_ADAPTER, ids="+".join)
+def test_a_vendor_has_one_adapter(graph, vendor):
+    homes = set().union(*(importers(graph, name) for name in vendor))
+    assert len(homes) <= 1, f"{vendor[0]} is imported by {sorted(homes)}: leave it to one of them"
+    assert all(inside(home, "lakemark.adapters") for home in homes)
+
+
+@pytest.mark.parametrize("vendor", ROOMS)
+def test_a_framework_stays_in_its_rooms(graph, vendor):
+    strays = [at for at in importers(graph, vendor) if not any(inside(at, room) for room in ROOMS[vendor])]
+    assert strays == []
+
+
+def test_every_vendor_is_listed_here(graph):
+    known = {name for group in ONE_ADAPTER for name in group} | set(ROOMS)
+    roots = {name for name in graph.modules if graph.is_module_squashed(name)}
+    assert roots - known - sys.stdlib_module_names == set()
+
+
+def test_no_module_is_above_400_lines():
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {path: lines for path, lines in lengths.items() if lines > 400} == {}
+
+
+def test_functions_stay_readable():
+    lengths = [
+        node.end_lineno - node.body[0].end_lineno if ast.get_docstring(node) else node.end_lineno - node.lineno + 1
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert quantiles(lengths, n=100)[98] <= 55
