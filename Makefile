@@ -39,7 +39,7 @@ lint: setup ## ruff, mypy, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
