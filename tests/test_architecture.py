@@ -25,6 +25,7 @@ ROOMS = {
     "cyclopts": ["lakemark.cli"],
     "fastapi": ["lakemark.web"],
     "jinja2": ["lakemark.web"],
+    "lupa": ["lakemark.sandbox"],
     "multipart": ["lakemark.sandbox"],
     "numpy": ["lakemark.sandbox"],
     "prefect": ["flows"],
