@@ -1,0 +1,210 @@
+"""Every error that lakemark raises on purpose, grouped by what a handler does.
+
+::
+
+    LakemarkError             1  anything else on purpose; never raised itself
+    ├── NotFound              3  say what there is instead; ask again with it
+    │   ├── NoRecordAsOf         no record at or before that time or step
+    │   ├── NoReplica            no replica of it can be reached or exists
+    │   └── DataGone             the data's bytes were collected; names what is lost
+    ├── Conflict              5  the ledger moved, or other bytes under the same name: re-read
+    ├── Incomplete            4  cannot be resumed from, or still changing: names what is missing
+    ├── Corrupt               4  bytes differ from the manifest: try another replica
+    ├── Refused               7  policy, hold, cap, tier identity, clock, approval: a person decides
+    ├── Misconfigured         2  names the file and the key: mend the configuration
+    │   └── Usage             2  an argument or variable that does not parse, or is ambiguous
+    ├── Denied                8  EACCES, EPERM, or another owner's repository or file
+    └── StoreUnavailable      6  transient: the only class that flows retry
+
+The numbers are the exit codes of the command line; a class without one has its
+parent's. A program that ends well exits with 0, on an error that is none of
+these with 1, interrupted with 130.
+
+Messages are one line: they name the value and the rule it broke. Put foreign
+values through `quoted`, which makes control characters harmless.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "EXIT_INTERRUPTED",
+    "EXIT_OK",
+    "EXIT_UNEXPECTED",
+    "Conflict",
+    "Corrupt",
+    "DataGone",
+    "Denied",
+    "ErrorDetail",
+    "ErrorDocument",
+    "Incomplete",
+    "LakemarkError",
+    "Misconfigured",
+    "NoRecordAsOf",
+    "NoReplica",
+    "NotFound",
+    "Refused",
+    "StoreUnavailable",
+    "Usage",
+    "quoted",
+]
+
+EXIT_OK = 0
+EXIT_UNEXPECTED = 1
+EXIT_INTERRUPTED = 130
+
+
+class _Required(TypedDict):
+    kind: str
+    message: str
+    advice: str
+    exit_code: int
+
+
+class ErrorDetail(_Required, total=False):
+    """What `--json` prints of an error; `lost` only where data is gone."""
+
+    lost: list[str]
+
+
+class ErrorDocument(TypedDict):
+    """The one line on stderr under `--json`."""
+
+    error: ErrorDetail
+
+
+class LakemarkError(Exception):
+    """Root of the tree; catch it to handle everything lakemark raises on purpose.
+
+    `message` is one line that names the value and the rule. `advice` is one
+    sentence for the person on call: what to do now. Copies and pickles keep both.
+    """
+
+    exit_code: ClassVar[int] = EXIT_UNEXPECTED
+
+    def __init__(self, message: str, *, advice: str) -> None:
+        super().__init__(message)
+        self.advice = advice
+
+    @property
+    def kind(self) -> str:
+        """The class's name, as in `--json` and in docs; never changes for a class."""
+        return type(self).__name__
+
+    @property
+    def message(self) -> str:
+        """What `str()` gives: one line, without the advice."""
+        return str(self)
+
+    def as_json(self) -> ErrorDocument:
+        """`{"error": {"kind", "message", "advice", "exit_code"}}`, ready for `json.dumps`."""
+        return {
+            "error": {
+                "kind": self.kind,
+                "message": self.message,
+                "advice": self.advice,
+                "exit_code": self.exit_code,
+            }
+        }
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Rebuild without `__init__`, whose `advice` the default would leave out."""
+        return _rebuilt, (type(self), self.args), dict(self.__dict__)
+
+
+def _rebuilt(cls: type[LakemarkError], args: tuple[object, ...]) -> LakemarkError:
+    return cls.__new__(cls, *args)
+
+
+class NotFound(LakemarkError):
+    """What was asked for does not exist, as far as this node's ledger knows."""
+
+    exit_code = 3
+
+
+class NoRecordAsOf(NotFound):
+    """The lineage has no record at or before the time or step asked for."""
+
+
+class NoReplica(NotFound):
+    """The record exists, but no replica of it does, or none within reach."""
+
+
+class DataGone(NotFound):
+    """The data version's bytes were collected; what it names cannot be read again.
+
+    `lost` are the paths found missing: possibly a sample, empty where unknown.
+    Raised only where the command asked for that data itself; a plan that finds
+    its data unreadable is `Refused`.
+    """
+
+    def __init__(self, message: str, *, advice: str, lost: Iterable[str] = ()) -> None:
+        super().__init__(message, advice=advice)
+        self.lost = tuple(lost)
+
+    def as_json(self) -> ErrorDocument:
+        """The document of every error, with `lost` where paths are known."""
+        document = super().as_json()
+        if self.lost:
+            document["error"]["lost"] = list(self.lost)
+        return document
+
+
+class Conflict(LakemarkError):
+    """The ledger moved on, or the same name holds other bytes: re-read and decide again."""
+
+    exit_code = 5
+
+
+class Incomplete(LakemarkError):
+    """A checkpoint that cannot be resumed from, or a file that changed while hashed."""
+
+    exit_code = 4
+
+
+class Corrupt(LakemarkError):
+    """Bytes that differ from the manifest's digest; the replica is not to be trusted."""
+
+    exit_code = 4
+
+
+class Refused(LakemarkError):
+    """Possible, but against a rule: policy, hold, cap, identity, clock, space, approval."""
+
+    exit_code = 7
+
+
+class Misconfigured(LakemarkError):
+    """The configuration cannot be used; the message names the file and the key."""
+
+    exit_code = 2
+
+
+class Usage(Misconfigured):
+    """An argument or variable that does not parse, is ambiguous, or not allowed here."""
+
+
+class Denied(LakemarkError):
+    """The operating system or the store says no: rights, or another owner."""
+
+    exit_code = 8
+
+
+class StoreUnavailable(LakemarkError):
+    """A store, remote or server does not answer; the same call may work later."""
+
+    exit_code = 6
+
+
+def quoted(value: object, *, limit: int = 120) -> str:
+    """`repr` in at most `limit` characters, safe on a terminal and in one line.
+
+    Line breaks, control characters, bidirectional overrides and lone surrogates
+    come out as escapes.
+    """
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,33 @@
+"""Whether a run is still being written, judged by the rhythm of its own saves."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from itertools import pairwise
+from statistics import median
+from typing import Final
+
+from lakemark.model.instants import to_text
+from lakemark.model.ledger import RunState
+
+_LOOKED_AT: Final = 20
+_AT_LEAST: Final = timedelta(minutes=2)
+_INTERVALS: Final = 2
+
+
+def still_writing(state: RunState, now: datetime) -> str | None:
+    """Why the run seems to be written still; None where it is closed or silent for two of its usual save intervals.
+
+    The interval is the median of the last 20, at least 2 minutes; with fewer than two saves, 2 minutes.
+    """
+    if state.closed:
+        return None
+    saved = sorted(found.instant for found in state.records.values())[-_LOOKED_AT:]
+    if not saved:
+        return None
+    steps = [(later - earlier).total_seconds() for earlier, later in pairwise(saved)]
+    usual = max(timedelta(seconds=median(steps)), _AT_LEAST) if steps else _AT_LEAST
+    if now - saved[-1] >= _INTERVALS * usual:
+        return None
+    minutes = round(usual.total_seconds() / 60, 1)
+    return f"its last save was at {to_text(saved[-1])} and it saves every {minutes} minutes"

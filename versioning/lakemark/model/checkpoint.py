@@ -1,0 +1,250 @@
+"""A checkpoint's manifest: which files it has, their digests, and whether training can go on from it.
+
+`lakemark.manifest/1`, as JSON:
+
+    {"format": "lakemark.manifest/1", "part_size_bytes": 67108864, "framework": "generic", "roles": ["weights"],
+     "resumable": null, "gaps": [], "files": [{"path": "a/w.npz", "type": "file", "size_bytes": 5, "executable": false,
+     "digest": "<64 hex>", "role": "weights"}, {"path": "best", "type": "symlink", "target": "a"}, …]}
+
+Digests are BLAKE3. A file of one part has the digest of its bytes; a larger one the digest of its parts' digests
+(binary, concatenated, each part `part_size_bytes` but the last), listed in `parts`, so that parts verify in any order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final, Self
+
+from lakemark.errors import Corrupt, Refused
+from lakemark.model.canonical import JSON, digest
+from lakemark.model.fields import Fields
+
+FORMAT: Final = "lakemark.manifest/1"
+PART_SIZE_BYTES: Final = 64 * 2**20
+NEEDED_TO_RESUME: Final = ("weights", "optimizer", "scheduler", "rng")
+HEX64: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_RESERVED: Final = frozenset({".git", ".dvc", ".dvcignore"})
+_LONGEST_NAME_BYTES: Final = 255
+_LONGEST_PATH_BYTES: Final = 4000
+
+
+class FileType(StrEnum):
+    """What a path of a checkpoint is. Directories are listed only where empty; the others follow from paths."""
+
+    FILE = "file"
+    SYMLINK = "symlink"
+    DIRECTORY = "directory"
+
+
+class Role(StrEnum):
+    """What a file is to training. Other words, from newer versions, are carried along as text."""
+
+    WEIGHTS = "weights"
+    OPTIMIZER = "optimizer"
+    SCHEDULER = "scheduler"
+    RNG = "rng"
+    DATALOADER = "dataloader"
+    CONFIG = "config"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """One path of a checkpoint. `size_bytes`, `digest` and `parts` are of regular files; `target` is of symlinks."""
+
+    path: str
+    type: FileType = FileType.FILE
+    size_bytes: int = 0
+    executable: bool = False
+    digest: str | None = None
+    parts: tuple[str, ...] = ()
+    role: str = Role.OTHER
+    target: str | None = None
+    extra: Mapping[str, JSON] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_path(self.path)
+        if self.type is FileType.FILE:
+            _check_digests(self)
+        elif self.type is FileType.SYMLINK:
+            check_target(self.path, self.target)
+
+    def as_json(self) -> dict[str, JSON]:
+        value: dict[str, JSON] = {"path": self.path, "type": self.type.value}
+        if self.type is FileType.FILE:
+            value |= {"size_bytes": self.size_bytes, "executable": self.executable, "digest": self.digest}
+            value |= {"role": str(self.role)} | ({"parts": list(self.parts)} if self.parts else {})
+        if self.type is FileType.SYMLINK:
+            value["target"] = self.target
+        return value | dict(self.extra)
+
+    @classmethod
+    def from_json(cls, value: JSON) -> Self:
+        read = Fields(value, "a manifest's file")
+        try:
+            return cls(
+                path=read.text("path"),
+                type=FileType(read.text("type", default="file")),
+                size_bytes=read.integer("size_bytes", default=0),
+                executable=read.flag("executable", default=False),
+                digest=read.optional_text("digest"),
+                parts=read.texts("parts"),
+                role=read.text("role", default=Role.OTHER.value),
+                target=read.optional_text("target"),
+                extra=read.rest(),
+            )
+        except (ValueError, Refused) as error:
+            raise Corrupt(f"a manifest's file can't be read: {error}", advice=_DAMAGED) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """All files of a checkpoint, sorted by path, and the judgement made of them once, at the source.
+
+    resumable: True or False where the framework was recognised, None where that is unknown.
+    gaps: what is missing to resume, in words.
+    """
+
+    files: tuple[File, ...]
+    framework: str = "generic"
+    roles: tuple[str, ...] = ()
+    resumable: bool | None = None
+    gaps: tuple[str, ...] = ()
+    part_size_bytes: int = PART_SIZE_BYTES
+    extra: Mapping[str, JSON] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        paths = [file.path for file in self.files]
+        if paths != sorted(set(paths)):
+            object.__setattr__(self, "files", _sorted_once(self.files))
+        _check_tree(self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all regular files."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def regular(self) -> tuple[File, ...]:
+        return tuple(file for file in self.files if file.type is FileType.FILE)
+
+    @property
+    def content(self) -> str:
+        """Digest over paths, types, sizes, executable bits, file digests and link targets: what makes contents equal."""
+        rows: list[JSON] = [
+            [file.path, file.type.value, file.size_bytes, file.executable, file.digest or file.target]
+            for file in self.files
+        ]
+        return digest(rows)
+
+    def judged(self, *, framework: str, roles: Iterable[str], resumable: bool | None, gaps: Iterable[str]) -> Self:
+        """The same files with a recogniser's judgement."""
+        found = set(roles)
+        ordered = (*(role.value for role in Role if role in found), *sorted(found.difference(Role)))
+        return replace(self, framework=framework, roles=ordered, resumable=resumable, gaps=tuple(gaps))
+
+    def as_json(self) -> dict[str, JSON]:
+        value: dict[str, JSON] = {
+            "format": FORMAT,
+            "part_size_bytes": self.part_size_bytes,
+            "framework": self.framework,
+            "roles": [str(role) for role in self.roles],
+            "resumable": self.resumable,
+            "gaps": list(self.gaps),
+            "files": [file.as_json() for file in self.files],
+        }
+        return value | dict(self.extra)
+
+    @classmethod
+    def from_json(cls, value: JSON) -> Self:
+        """Raises Corrupt for anything that is not a manifest of this format."""
+        read = Fields(value, "a manifest")
+        try:
+            read.format(FORMAT)
+            return cls(
+                part_size_bytes=read.integer("part_size_bytes"),
+                framework=read.text("framework", default="generic"),
+                roles=read.texts("roles"),
+                resumable=read.optional_flag("resumable"),
+                gaps=read.texts("gaps"),
+                files=tuple(File.from_json(item) for item in read.items("files")),
+                extra=read.rest(),
+            )
+        except (ValueError, Refused) as error:
+            raise Corrupt(f"a manifest can't be read: {error}", advice=_DAMAGED) from error
+
+
+_DAMAGED: Final = "Another replica or the ledger has this manifest too: run `lakemark verify`."
+
+
+def check_path(path: str) -> None:
+    """Refused unless `path` is relative, UTF-8, `/`-separated, without empty, `.` or `..` parts and reserved names."""
+    try:
+        encoded = path.encode()
+    except UnicodeEncodeError:
+        raise Refused(
+            f"the name {path!r} is not UTF-8", advice="Rename the file: DVC and S3 can't keep such a name."
+        ) from None
+    parts = path.split("/")
+    rule = None
+    if "\0" in path or any(part in ("", ".", "..") for part in parts):
+        rule = "is not a plain relative path"
+    elif _RESERVED.intersection(parts):
+        rule = "uses a name that is reserved (.git, .dvc, .dvcignore)"
+    elif len(encoded) > _LONGEST_PATH_BYTES or any(len(part.encode()) > _LONGEST_NAME_BYTES for part in parts):
+        rule = f"is too long (a name {_LONGEST_NAME_BYTES} bytes, a path {_LONGEST_PATH_BYTES})"
+    if rule:
+        raise Refused(f"the path {path[:200]!r} {rule}", advice="Save the checkpoint without that file, or rename it.")
+
+
+def check_target(path: str, target: str | None) -> None:
+    """Refused unless a link at `path` to `target` stays inside its checkpoint."""
+    depth = path.count("/")
+    inside = bool(target) and not str(target).startswith("/") and "\0" not in str(target)
+    for part in str(target).split("/") if inside else ():
+        depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
+        inside = inside and depth >= 0
+    if not inside:
+        raise Refused(
+            f"the symlink {path!r} -> {target!r} leads outside its checkpoint",
+            advice="Replace the link by the file it names, or make it relative to the checkpoint.",
+        )
+
+
+def gaps_of(roles: Iterable[str]) -> tuple[str, ...]:
+    """What is missing of what resuming needs: weights, optimizer, scheduler, random-number state."""
+    have = set(roles)
+    return tuple(f"no {role}" for role in NEEDED_TO_RESUME if role not in have)
+
+
+def _check_digests(file: File) -> None:
+    if file.size_bytes < 0:
+        message = f"{file.path!r} has the size {file.size_bytes}"
+        raise ValueError(message)
+    for text in (file.digest, *file.parts):
+        if text is None or not HEX64.fullmatch(text):
+            message = f"{file.path!r} has the digest {text!r}, not 64 lower-case hex digits"
+            raise ValueError(message)
+
+
+def _check_tree(files: tuple[File, ...]) -> None:
+    leaves = {file.path for file in files}
+    for path in leaves:
+        parent = path
+        while "/" in parent:
+            parent = parent.rpartition("/")[0]
+            if parent in leaves:
+                raise Refused(
+                    f"{parent!r} is both a file and a directory", advice="The manifest is damaged: verify it."
+                )
+
+
+def _sorted_once(files: tuple[File, ...]) -> tuple[File, ...]:
+    by_path = {file.path: file for file in files}
+    if len(by_path) != len(files):
+        message = "a path is listed twice"
+        raise ValueError(message)
+    return tuple(by_path[path] for path in sorted(by_path))

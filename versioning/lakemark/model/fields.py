@@ -1,0 +1,106 @@
+"""Reading JSON objects strictly, and keeping the fields a newer version wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from lakemark.model.canonical import JSON
+from lakemark.model.instants import from_text
+
+_ABSENT: Final[Any] = object()
+
+
+class Fields:
+    """One JSON object being read: every field asked for is taken out; `rest()` is what nobody asked for.
+
+    A field of another type, or one absent without a default, is a ValueError that names it.
+    """
+
+    def __init__(self, value: JSON, what: str) -> None:
+        if not isinstance(value, Mapping):
+            message = f"{what} is {type(value).__name__}, not an object"
+            raise ValueError(message)
+        self._left: dict[str, JSON] = dict(value)
+        self._what = what
+
+    def format(self, expected: str) -> None:
+        """Takes `format`; another major version is a ValueError."""
+        found = self.text("format")
+        if found != expected:
+            message = f"{self._what} has the format {found!r}; this version reads {expected!r}"
+            raise ValueError(message)
+
+    def text(self, name: str, *, default: str = _ABSENT) -> str:
+        value: str = self._take(name, str, default)
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        value: str | None = self._take(name, str, None)
+        return value
+
+    def integer(self, name: str, *, default: int = _ABSENT) -> int:
+        value: int = self._take(name, int, default)
+        return value
+
+    def optional_integer(self, name: str) -> int | None:
+        value: int | None = self._take(name, int, None)
+        return value
+
+    def optional_number(self, name: str) -> float | None:
+        """Whole or not; None where absent or null."""
+        value = self._left.pop(name, None)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise ValueError(f"{self._what}: {name} is {value!r:.80}, not a number")
+        return None if value is None else float(value)
+
+    def flag(self, name: str, *, default: bool = _ABSENT) -> bool:
+        value: bool = self._take(name, bool, default)
+        return value
+
+    def optional_flag(self, name: str) -> bool | None:
+        value: bool | None = self._take(name, bool, None)
+        return value
+
+    def instant(self, name: str) -> datetime:
+        return from_text(self.text(name))
+
+    def optional_instant(self, name: str) -> datetime | None:
+        text = self.optional_text(name)
+        return None if text is None else from_text(text)
+
+    def items(self, name: str) -> Sequence[JSON]:
+        """An array; absent or null is empty."""
+        value = self._take(name, Sequence, None)
+        return () if value is None else value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        items = self.items(name)
+        if not all(isinstance(item, str) for item in items):
+            message = f"{self._what}: {name} holds something that is not text"
+            raise ValueError(message)
+        return tuple(str(item) for item in items)
+
+    def mapping(self, name: str) -> dict[str, JSON]:
+        """An object; absent or null is empty."""
+        value = self._take(name, Mapping, None)
+        return {} if value is None else dict(value)
+
+    def optional_mapping(self, name: str) -> dict[str, JSON] | None:
+        value = self._take(name, Mapping, None)
+        return None if value is None else dict(value)
+
+    def rest(self) -> dict[str, JSON]:
+        return self._left
+
+    def _take(self, name: str, kind: type[Any], default: Any) -> Any:  # noqa: ANN401 - the callers name the type
+        value = self._left.pop(name, _ABSENT)
+        if (value is _ABSENT or value is None) and default is not _ABSENT:
+            return default
+        right = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+        if not right or (kind is Sequence and isinstance(value, str)):
+            shown = "missing" if value is _ABSENT else repr(value)[:80]
+            message = f"{self._what}: {name} is {shown}, not {kind.__name__}"
+            raise ValueError(message)
+        return value

@@ -1,0 +1,385 @@
+"""Entries into state: `apply` folds the next one in, `fold` all of them.
+
+It reads what it knows and keeps count of what it does not: an unknown kind blocks what its `unknown_means` says and
+nothing else, and an entry of a known kind whose body can't be read blocks deletions. Folding only the entries that
+mention one record gives that record's state. Values inside a state are replaced, never changed (`RunState.snapshot`).
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, cast
+
+from lakemark.model.canonical import JSON
+from lakemark.model.entry import Contents, Entry, Means
+from lakemark.model.instants import from_text, to_text
+from lakemark.model.ledger import (
+    Attempt,
+    Fork,
+    Interval,
+    Place,
+    RecordState,
+    Replica,
+    RollbackState,
+    RunState,
+    Timeline,
+)
+from lakemark.model.record import DataRef
+
+
+def apply(state: RunState, entry: Entry, contents: Contents) -> None:
+    """Folds the next entry in. A kind this version does not know only raises `state.blocked`."""
+    state.sequence = entry.sequence
+    state.last_recorded_at = entry.recorded_at
+    state.requests[entry.request] = entry.sequence
+    handler = _HANDLERS.get(entry.kind)
+    if handler is not None:
+        try:
+            handler(state, entry, contents)
+        except ValueError:
+            _unreadable(state, entry.kind, Means.NO_DELETE)
+    elif not entry.known:
+        _unreadable(state, entry.kind, _means(entry.unknown_means))
+
+
+def fold(run: str, entries: Iterable[tuple[Entry, Contents]]) -> RunState:
+    """The state after `entries`, in order of sequence. Gaps are allowed: a selection folds to what it names."""
+    state = RunState(run=run)
+    for entry, contents in entries:
+        apply(state, entry, contents)
+    return state
+
+
+def mentions(entry: Entry, contents: Contents) -> frozenset[str]:
+    """Ids of the records whose state `entry` may change: of every other record it says nothing."""
+    if entry.kind not in _OF_RECORDS:
+        return frozenset()
+    named = {entry.record, contents.record.supersedes if contents.record else None}
+    named.update(_text(item, "record") for item in _items(entry.body))
+    return frozenset(identity for identity in named if identity)
+
+
+def foreseen(state: RunState, entry: Entry, contents: Contents) -> RunState:
+    """What the lineages will be after `entry`, without changing or copying `state`; good for `timeline` only.
+
+    Raises ValueError where the body of `entry` can't be read: `apply` would not know what it says.
+    """
+    known = {identity: state.records[identity] for identity in mentions(entry, contents) & state.records.keys()}
+    after = RunState(run=state.run, records=known, timelines=dict(state.timelines), rollbacks=dict(state.rollbacks))
+    handler = _HANDLERS.get(entry.kind)
+    if handler is not None:
+        handler(after, entry, contents)
+    by_step = dict(state.by_step)
+    for timeline, rows in after.by_step.items():
+        by_step[timeline] = list(state.by_step.get(timeline, ()))
+        for row in rows:
+            insort(by_step[timeline], row)
+    after.records = cast("dict[str, RecordState]", ChainMap(after.records, state.records))
+    after.by_step = by_step
+    return after
+
+
+def _unreadable(state: RunState, kind: str, means: Means) -> None:
+    state.unknown.append(kind)
+    state.blocked = max(state.blocked, means, key=list(Means).index)
+
+
+def _opened(state: RunState, entry: Entry, _contents: Contents) -> None:
+    body = entry.body
+    first = not state.timelines
+    if first:
+        state.timelines[1] = Timeline(
+            number=1, fork=None, opened_by="opened", opened_at=entry.recorded_at, sequence=entry.sequence
+        )
+        state.parent, state.parts = _text(body, "parent"), _integer(body, "parts") or 1
+    state.watch |= {node: str(path) for node, path in _mapping(body, "watch").items()}
+    state.intervals.append(_interval(state, entry, _integer(body, "at_step")))
+
+
+def _attempt(state: RunState, entry: Entry, _contents: Contents) -> None:
+    body = entry.body
+    identity = _text(body, "attempt")
+    if identity and identity not in state.attempts:
+        state.attempts[identity] = Attempt(
+            id=identity,
+            timeline=entry.timeline,
+            sequence=entry.sequence,
+            node=entry.node,
+            started_at=entry.recorded_at,
+            job=_text(body, "job"),
+            directory=_text(body, "directory"),
+            data=_data(body),
+            record=entry.record or _text(body, "record"),
+        )
+
+
+def _committed(state: RunState, entry: Entry, contents: Contents) -> None:
+    record = contents.record
+    if record is None or record.id in state.records:
+        return
+    place = Place(tier=_text(entry.body, "tier") or "hot", node=entry.node)
+    sealed = Replica(
+        place=place,
+        verified_at=entry.recorded_at,
+        replicated_at=entry.recorded_at,
+        linked=bool(entry.body.get("linked")),
+        proof="sealed",
+    )
+    state.records[record.id] = RecordState(
+        record=record,
+        sequence=entry.sequence,
+        recorded_at=entry.recorded_at,
+        clock=entry.clock,
+        conflicts_with=_text(entry.body, "conflicts_with"),
+        replicas={place: sealed},
+    )
+    insort(state.by_step.setdefault(record.timeline, []), (record.step, entry.sequence, record.id))
+    _change(state, record.supersedes, superseded_by=record.id)
+
+
+def _bound(state: RunState, entry: Entry, contents: Contents) -> None:
+    found = state.records.get(entry.record or "")
+    if found is not None:
+        _change(state, entry.record, record=contents.record or found.record.with_data(_data(entry.body)))
+    elif entry.record is None:
+        state.intervals.append(_interval(state, entry, None))
+
+
+def _replicated(state: RunState, entry: Entry, _contents: Contents) -> None:
+    place = _place(entry.body)
+    copy = Replica(
+        place=place,
+        verified_at=_instant(entry.body, "verified_at") or entry.recorded_at,
+        replicated_at=entry.recorded_at,
+        linked=bool(entry.body.get("linked")),
+        proof=_text(entry.body, "proof") or "read_back",
+    )
+    found = state.records.get(entry.record or "")
+    if found is not None:
+        _change(state, entry.record, replicas={**found.replicas, place: copy})
+
+
+def _released(state: RunState, entry: Entry, _contents: Contents) -> None:
+    for item in _items(entry.body):
+        identity, place = _text(item, "record"), _place(item)
+        found = state.records.get(identity or "")
+        if found is not None:
+            left = {where: copy for where, copy in found.replicas.items() if where != place}
+            _change(state, identity, replicas=left)
+
+
+def _verified(state: RunState, entry: Entry, _contents: Contents) -> None:
+    at = _instant(entry.body, "verified_at") or entry.recorded_at
+    for item in _items(entry.body):
+        identity = _text(item, "record")
+        found = state.records.get(identity or "")
+        replica = found.replicas.get(_place(item)) if found else None
+        if found is None or replica is None:
+            continue
+        ok = bool(item.get("ok"))
+        seen = replace(
+            replica,
+            verified_at=at if ok else replica.verified_at,
+            damaged=not ok and not item.get("suspect"),
+            suspect=not ok and bool(item.get("suspect")),
+        )
+        _change(state, identity, replicas={**found.replicas, replica.place: seen})
+
+
+def _resumed(state: RunState, entry: Entry, contents: Contents) -> None:
+    _fork(state, entry, rollback=None)
+    _attempt(state, entry, contents)
+    found = state.attempts.get(_text(entry.body, "attempt") or "")
+    if found is not None and found.timeline != entry.timeline:
+        state.attempts[found.id] = replace(found, timeline=entry.timeline)
+
+
+def _rolled_back(state: RunState, entry: Entry, _contents: Contents) -> None:
+    identity = _text(entry.body, "rollback")
+    _fork(state, entry, rollback=identity)
+    state.intervals.append(_interval(state, entry, None))
+    request = state.rollbacks.get(identity or "")
+    if request is not None:
+        state.rollbacks[request.id] = replace(request, state="applied", timeline=entry.timeline)
+
+
+def _fork(state: RunState, entry: Entry, *, rollback: str | None) -> None:
+    fork = entry.body.get("fork")
+    if fork is not None and entry.timeline not in state.timelines:
+        state.timelines[entry.timeline] = Timeline(
+            number=entry.timeline,
+            fork=Fork.from_json(fork),
+            opened_by=entry.kind,
+            opened_at=entry.recorded_at,
+            sequence=entry.sequence,
+            rollback=rollback,
+        )
+
+
+def _rollback_requested(state: RunState, entry: Entry, _contents: Contents) -> None:
+    body = entry.body
+    identity = _text(body, "rollback")
+    if identity and identity not in state.rollbacks:
+        state.rollbacks[identity] = RollbackState(
+            id=identity,
+            digest=_text(body, "digest") or "",
+            plan=_mapping(body, "plan"),
+            requester=_text(body, "requester") or entry.actor,
+            reason=entry.reason,
+            requested_at=entry.recorded_at,
+            expires_at=_instant(body, "expires_at") or entry.recorded_at,
+            sequence=entry.sequence,
+        )
+
+
+def _rollback_approved(state: RunState, entry: Entry, _contents: Contents) -> None:
+    request = state.rollbacks.get(_text(entry.body, "rollback") or "")
+    if request is not None and request.open:
+        approval = dict(entry.body) | {"at": to_text(entry.recorded_at), "actor": entry.actor}
+        state.rollbacks[request.id] = replace(request, state="approved", approvals=[*request.approvals, approval])
+
+
+def _rollback_refused(state: RunState, entry: Entry, _contents: Contents) -> None:
+    request = state.rollbacks.get(_text(entry.body, "rollback") or "")
+    if request is not None and request.open:
+        ended = "expired" if entry.body.get("expired") else "refused"
+        state.rollbacks[request.id] = replace(request, state=ended)
+
+
+def _held(state: RunState, entry: Entry, _contents: Contents) -> None:
+    _change(state, entry.record, held=entry.reason or "held", held_until=_instant(entry.body, "until"))
+
+
+def _released_hold(state: RunState, entry: Entry, _contents: Contents) -> None:
+    _change(state, entry.record, held=None, held_until=None)
+
+
+def _quarantined(state: RunState, entry: Entry, _contents: Contents) -> None:
+    _change(state, entry.record, quarantined=entry.reason or "quarantined", quarantined_at=entry.recorded_at)
+
+
+def _pruned(state: RunState, entry: Entry, _contents: Contents) -> None:
+    for item in _items(entry.body):
+        reasons = tuple(str(reason) for reason in _sequence(item, "reasons")) or ("pruned",)
+        identity, thinned = _text(item, "record"), bool(item.get("thinned"))
+        _change(state, identity, pruned=reasons, pruned_at=entry.recorded_at, thinned=thinned)
+
+
+def _unpruned(state: RunState, entry: Entry, _contents: Contents) -> None:
+    _change(state, entry.record, pruned=None, pruned_at=None, thinned=False)
+
+
+def _closed(state: RunState, _entry: Entry, _contents: Contents) -> None:
+    state.closed = True
+
+
+def _reopened(state: RunState, _entry: Entry, _contents: Contents) -> None:
+    state.closed = False
+
+
+_HANDLERS = {
+    "opened": _opened,
+    "attempt": _attempt,
+    "committed": _committed,
+    "bound": _bound,
+    "replicated": _replicated,
+    "released": _released,
+    "verified": _verified,
+    "resumed": _resumed,
+    "rolled_back": _rolled_back,
+    "rollback_requested": _rollback_requested,
+    "rollback_approved": _rollback_approved,
+    "rollback_refused": _rollback_refused,
+    "held": _held,
+    "released_hold": _released_hold,
+    "quarantined": _quarantined,
+    "pruned": _pruned,
+    "unpruned": _unpruned,
+    "closed": _closed,
+    "reopened": _reopened,
+}
+
+
+_OF_RECORDS = frozenset(
+    {
+        "committed",
+        "bound",
+        "replicated",
+        "released",
+        "verified",
+        "held",
+        "released_hold",
+        "quarantined",
+        "pruned",
+        "unpruned",
+    }
+)
+
+
+def _change(state: RunState, identity: str | None, **changes: Any) -> None:  # noqa: ANN401 - fields of RecordState
+    found = state.records.get(identity or "")
+    if found is not None:
+        state.records[found.record.id] = replace(found, **changes)
+
+
+def _interval(state: RunState, entry: Entry, at_step: int | None) -> Interval:
+    return Interval(
+        sequence=entry.sequence,
+        timeline=entry.timeline or state.timeline,
+        opened_at=entry.recorded_at,
+        data=_data(entry.body),
+        at_step=at_step,
+    )
+
+
+def _data(body: Mapping[str, JSON]) -> tuple[DataRef, ...]:
+    return tuple(_reference(item) for item in _sequence(body, "data"))
+
+
+def _reference(item: JSON) -> DataRef:
+    value = dict(item) if isinstance(item, Mapping) else {}
+    return DataRef.from_json({"kind": "lakefs", "evidence": "declared"} | value)
+
+
+def _place(body: Mapping[str, JSON]) -> Place:
+    return Place(tier=_text(body, "tier") or "", node=_text(body, "node"))
+
+
+def _items(body: Mapping[str, JSON]) -> list[Mapping[str, JSON]]:
+    return [item for item in _sequence(body, "items") if isinstance(item, Mapping)]
+
+
+def _sequence(body: Mapping[str, JSON], name: str) -> list[JSON]:
+    value = body.get(name)
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _mapping(body: Mapping[str, JSON], name: str) -> dict[str, JSON]:
+    value = body.get(name)
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _text(body: Mapping[str, JSON], name: str) -> str | None:
+    value = body.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _integer(body: Mapping[str, JSON], name: str) -> int | None:
+    value = body.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _instant(body: Mapping[str, JSON], name: str) -> datetime | None:
+    text = _text(body, name)
+    return None if text is None else from_text(text)
+
+
+def _means(text: str) -> Means:
+    try:
+        return Means(text)
+    except ValueError:
+        return Means.READ_ONLY

@@ -1,0 +1,48 @@
+"""Instants and durations as text. Aware UTC only; `3d` is exactly 72 hours."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_DURATION: Final = re.compile(r"([0-9]{1,9})(s|m|h|d|w)", re.ASCII)
+_INSTANT: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:?[0-9]{2})",
+    re.ASCII,
+)
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def to_text(instant: datetime) -> str:
+    """`2026-11-26T12:00:00.000000Z`: fixed width, so text order is time order. A naive `instant` is a ValueError."""
+    if instant.tzinfo is None:
+        message = f"{instant.isoformat()} has no offset"
+        raise ValueError(message)
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def from_text(text: str) -> datetime:
+    """The instant `text` names, in UTC: ISO 8601 with an offset. Without one, or malformed: ValueError."""
+    if not _INSTANT.fullmatch(text):
+        message = f"{text!r} is not an ISO 8601 instant with an offset, such as 2026-11-26T12:00:00Z"
+        raise ValueError(message)
+    return datetime.fromisoformat(text.upper().replace(" ", "T").replace(",", ".")).astimezone(UTC)
+
+
+def duration(text: str) -> timedelta:
+    """`10m`, `2h`, `3d`: a whole number of seconds, minutes, hours, days or weeks, exact. Else ValueError."""
+    match = _DURATION.fullmatch(text)
+    if not match:
+        message = f"{text!r} is not a duration such as 90m, 2h or 3d"
+        raise ValueError(message)
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+
+
+def duration_text(span: timedelta) -> str:
+    """The shortest exact text `duration` reads back; `span` is whole seconds, not negative."""
+    seconds = int(span.total_seconds())
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds and seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

@@ -1,0 +1,210 @@
+"""What a run's entries add up to: its records with their replicas, its timelines, attempts and rollbacks.
+
+These are the values; `fold` makes them out of entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Self
+
+from lakemark.model.canonical import JSON
+from lakemark.model.entry import Means
+from lakemark.model.fields import Fields
+from lakemark.model.record import DataRef, Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a replica is: a tier, and the node where the tier is a node's own (hot)."""
+
+    tier: str
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """A verified copy. damaged: the last look found other bytes; suspect: it may have changed and is not yet re-read.
+
+    verified_at: when all its bytes were last read and compared. proof: how `replicated` knew.
+    """
+
+    place: Place
+    verified_at: datetime
+    replicated_at: datetime
+    linked: bool = False
+    proof: str = "read_back"
+    suspect: bool = False
+    damaged: bool = False
+
+    @property
+    def sound(self) -> bool:
+        return not (self.suspect or self.damaged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """Where a timeline leaves its parent: after `record`, at `step`, of timeline `timeline`."""
+
+    timeline: int
+    step: int
+    record: str
+
+    def as_json(self) -> dict[str, JSON]:
+        return {"timeline": self.timeline, "step": self.step, "record": self.record}
+
+    @classmethod
+    def from_json(cls, value: JSON) -> Self:
+        read = Fields(value, "a fork")
+        return cls(timeline=read.integer("timeline"), step=read.integer("step"), record=read.text("record"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """1 has no fork; every other one was opened by a `rolled_back` or `resumed` entry."""
+
+    number: int
+    fork: Fork | None
+    opened_by: str
+    opened_at: datetime
+    sequence: int
+    rollback: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """From `sequence` on, attempts of `timeline` open `data`. at_step: the step it begins at, where that was said."""
+
+    sequence: int
+    timeline: int
+    opened_at: datetime
+    data: tuple[DataRef, ...]
+    at_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One start of the trainer's process. `record`: what it was resumed from, where that was decided for it."""
+
+    id: str
+    timeline: int
+    sequence: int
+    node: str
+    started_at: datetime
+    job: str | None = None
+    directory: str | None = None
+    data: tuple[DataRef, ...] = ()
+    record: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordState:
+    """A record and what later entries said of it. `record` carries the newest data binding.
+
+    Never changed once it is in a `RunState`: the next entry replaces it.
+    """
+
+    record: Record
+    sequence: int
+    recorded_at: datetime
+    clock: str
+    replicas: dict[Place, Replica] = field(default_factory=dict)
+    superseded_by: str | None = None
+    conflicts_with: str | None = None
+    held: str | None = None
+    held_until: datetime | None = None
+    quarantined: str | None = None
+    quarantined_at: datetime | None = None
+    pruned: tuple[str, ...] | None = None
+    pruned_at: datetime | None = None
+    thinned: bool = False
+
+    @property
+    def instant(self) -> datetime:
+        """What as-of compares: the earlier of saved_at and recorded_at."""
+        return min(self.record.saved_at, self.recorded_at)
+
+    @property
+    def stands(self) -> bool:
+        """Whether it may be anybody's `latest`: neither superseded nor in conflict with another."""
+        return self.superseded_by is None and self.conflicts_with is None
+
+
+@dataclass(slots=True, kw_only=True)
+class RollbackState:
+    """A rollback request and how far it came: requested, approved, refused, expired or applied."""
+
+    id: str
+    digest: str
+    plan: Mapping[str, JSON]
+    requester: str
+    reason: str | None
+    requested_at: datetime
+    expires_at: datetime
+    sequence: int
+    state: str = "requested"
+    approvals: list[Mapping[str, JSON]] = field(default_factory=list)
+    timeline: int | None = None
+
+    @property
+    def open(self) -> bool:
+        return self.state in ("requested", "approved")
+
+
+@dataclass(slots=True, kw_only=True)
+class RunState:
+    """Everything the ledger says of one run. Readers treat it as read-only; its ledger folds into it."""
+
+    run: str
+    sequence: int = 0
+    last_recorded_at: datetime | None = None
+    records: dict[str, RecordState] = field(default_factory=dict)
+    timelines: dict[int, Timeline] = field(default_factory=dict)
+    by_step: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)
+    intervals: list[Interval] = field(default_factory=list)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    rollbacks: dict[str, RollbackState] = field(default_factory=dict)
+    watch: dict[str, str] = field(default_factory=dict)
+    requests: dict[str, int] = field(default_factory=dict)
+    parent: str | None = None
+    parts: int = 1
+    closed: bool = False
+    blocked: Means = Means.IGNORE
+    unknown: list[str] = field(default_factory=list)
+
+    def snapshot(self) -> Self:
+        """A copy that later entries do not reach. Its records are shared: they are replaced, never changed."""
+        return replace(
+            self,
+            records=dict(self.records),
+            timelines=dict(self.timelines),
+            by_step={timeline: list(rows) for timeline, rows in self.by_step.items()},
+            intervals=list(self.intervals),
+            attempts=dict(self.attempts),
+            rollbacks=dict(self.rollbacks),
+            watch=dict(self.watch),
+            requests=dict(self.requests),
+            unknown=list(self.unknown),
+        )
+
+    @property
+    def exists(self) -> bool:
+        return self.sequence > 0
+
+    @property
+    def timeline(self) -> int:
+        """The current timeline: the one opened last."""
+        return max(self.timelines, default=1)
+
+    @property
+    def interval(self) -> Interval | None:
+        """What an attempt that starts now would open."""
+        here = [interval for interval in self.intervals if interval.timeline == self.timeline]
+        return here[-1] if here else (self.intervals[-1] if self.intervals else None)
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The newest attempt."""
+        return max(self.attempts.values(), key=lambda attempt: attempt.sequence, default=None)

@@ -1,0 +1,40 @@
+"""Which names a run may have, and how any other name is mapped to one and back."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_RUN: Final = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*", re.ASCII)
+_LONGEST: Final = 63
+_ESCAPE: Final = re.compile(r"x-([0-9a-f]+)", re.ASCII)
+
+
+def is_run(name: str) -> bool:
+    """Whether `name` may be a run's: `[a-z0-9]+([._-][a-z0-9]+)*`, at most 63 long, not `site`, not ending in `.lock`."""
+    return bool(_RUN.fullmatch(name)) and len(name) <= _LONGEST and name != "site" and not name.endswith(".lock")
+
+
+def run_for(name: str) -> str:
+    """A run name for any text, reversible by `original`: `Llama 7B` -> `x-4c6c616d61203742`.
+
+    A valid name that does not look mapped stays as it is. Longer than 31 UTF-8 bytes when mapped, or empty: ValueError.
+    """
+    if is_run(name) and not _ESCAPE.fullmatch(name):
+        return name
+    mapped = "x-" + name.encode().hex()
+    if not name or len(mapped) > _LONGEST:
+        message = f"{name!r} can't be mapped to a run name: it must have 1 to {(_LONGEST - 2) // 2} UTF-8 bytes"
+        raise ValueError(message)
+    return mapped
+
+
+def original(run: str) -> str:
+    """What `run_for` was given: `original(run_for(name)) == name`."""
+    match = _ESCAPE.fullmatch(run)
+    if not match or len(match[1]) % 2:
+        return run
+    try:
+        return bytes.fromhex(match[1]).decode()
+    except UnicodeDecodeError:
+        return run

@@ -1,0 +1,144 @@
+"""Whose save is it: the timeline, parent and data of a checkpoint that was found or announced.
+
+A save belongs to the process that made it, not to the moment it was found. Where that process can't be told, the answer
+says so (`ambiguous`) instead of guessing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from lakemark.model.ledger import Attempt, Fork, RecordState, RunState
+from lakemark.model.record import DataRef, Evidence, record_id
+from lakemark.model.timeline import lineage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Save:
+    """What is known of a save before it is placed.
+
+    announced: the trainer spooled it; then `attempt`, `data` and `resumed_timeline` are what its process had.
+    attempt: of the process, or of the directory it was found in. found: nobody asked for this commit, a sweep saw it.
+    newest_mtime: of its files, by this node's clock; None where that clock is simulated.
+    sealed_again: record ids of which it still contains at least one sealed file, unchanged.
+    """
+
+    step: int
+    content: str
+    announced: bool = False
+    found: bool = False
+    attempt: str | None = None
+    resumed_timeline: int | None = None
+    directory_timeline: int | None = None
+    data: tuple[DataRef, ...] = ()
+    newest_mtime: datetime | None = None
+    sealed_again: frozenset[str] = frozenset()
+    supersede: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where a save goes. known: this very content is a record already. fork: a timeline has to be opened first.
+
+    collides: another record holds the same run, timeline and step with other bytes, and nothing says which is right.
+    """
+
+    timeline: int
+    parent: str | None = None
+    data: tuple[DataRef, ...] = ()
+    known: str | None = None
+    supersedes: str | None = None
+    fork: Fork | None = None
+    collides: str | None = None
+    why: str = ""
+
+
+def place(state: RunState, save: Save) -> Placement:
+    """Decides where a save goes.
+
+    In order: the same bytes are the same record; an explicit commit of other bytes collides unless it
+    supersedes; a find of the same attempt that still holds a sealed file supersedes (it was taken too early); any other
+    find of the same step, or one below the newest step by a later attempt, opens a timeline.
+    """
+    timeline = timeline_of(state, save)
+    data = data_of(state, save)
+    known = record_id(state.run, timeline, save.step, save.content)
+    if known in state.records:
+        return Placement(timeline=timeline, data=data, known=known, why="these bytes are committed already")
+    other = standing(state, timeline, save.step)
+    parent = before(state, timeline, save.step)
+    placed = Placement(timeline=timeline, parent=parent.record.id if parent else None, data=data)
+    if other is None:
+        return _fork(state, placed, save) if _went_back(state, save, timeline) else placed
+    same_attempt = other.record.attempt == save.attempt and other.record.id in save.sealed_again
+    if save.supersede or (save.found and same_attempt):
+        why = "asked for" if save.supersede else "the same attempt had not finished it when it was taken"
+        return replace(placed, supersedes=other.record.id, why=why)
+    if not save.found:
+        return replace(placed, collides=other.record.id)
+    return _fork(state, placed, save)
+
+
+def timeline_of(state: RunState, save: Save) -> int:
+    """Of `run.resume` if its process read it, else its attempt's, else its directory's, else the current one."""
+    attempt = state.attempts.get(save.attempt or "")
+    known = (save.resumed_timeline, attempt.timeline if attempt else None, save.directory_timeline)
+    found = next((number for number in known if number in state.timelines), None)
+    return state.timeline if found is None else found
+
+
+def data_of(state: RunState, save: Save) -> tuple[DataRef, ...]:
+    """What the save's process had open; without a spool file, what it must have had open, or all it may have had."""
+    if save.announced:
+        return save.data
+    number = timeline_of(state, save)
+    intervals = [interval for interval in state.intervals if interval.timeline == number] or state.intervals[-1:]
+    choices = list(dict.fromkeys(_plain(interval.data) for interval in intervals))
+    if len(choices) <= 1:
+        return choices[0] if choices else ()
+    attempt = state.attempts.get(save.attempt or "")
+    if attempt is not None and _opened_last(attempt, save, newest=intervals[-1].sequence):
+        return _plain(attempt.data)
+    every = dict.fromkeys(ref for choice in choices for ref in choice)
+    return tuple(replace(ref, evidence=Evidence.AMBIGUOUS) for ref in every)
+
+
+def before(state: RunState, timeline: int, step: int) -> RecordState | None:
+    """The record of the greatest step below `step` in the timeline's lineage."""
+    return next((found for found in lineage(state, timeline) if found.record.step < step), None)
+
+
+def standing(state: RunState, timeline: int, step: int) -> RecordState | None:
+    """The record that holds (timeline, step) now: neither superseded nor in conflict."""
+    rows = state.by_step.get(timeline, ())
+    here = [state.records[identity] for at, _, identity in rows if at == step]
+    return next((found for found in reversed(here) if found.stands), None)
+
+
+def _opened_last(attempt: Attempt, save: Save, *, newest: int) -> bool:
+    """Whether the attempt began after the last change of data, and the save came after that."""
+    started_after = attempt.sequence > newest and bool(attempt.data)
+    return started_after and save.newest_mtime is not None and save.newest_mtime >= attempt.started_at
+
+
+def _went_back(state: RunState, save: Save, timeline: int) -> bool:
+    """Whether a later attempt than the newest record's saves below it: it was resumed from an older step by itself."""
+    rows = state.by_step.get(timeline)
+    if not save.found or not rows or save.step > rows[-1][0]:
+        return False
+    newest = state.attempts.get(state.records[rows[-1][2]].record.attempt or "")
+    mine = state.attempts.get(save.attempt or "")
+    return newest is not None and mine is not None and mine.sequence > newest.sequence
+
+
+def _fork(state: RunState, placed: Placement, save: Save) -> Placement:
+    at = state.records[placed.parent].record if placed.parent else None
+    fork = Fork(timeline=at.timeline if at else placed.timeline, step=at.step if at else -1, record=at.id if at else "")
+    number = max(state.timelines, default=0) + 1
+    why = f"step {save.step} was saved again by a process that had gone back to step {fork.step}"
+    return replace(placed, timeline=number, fork=fork, why=why)
+
+
+def _plain(data: tuple[DataRef, ...]) -> tuple[DataRef, ...]:
+    return tuple(replace(ref, evidence=Evidence.DECLARED, from_step=None, to_step=None) for ref in data)

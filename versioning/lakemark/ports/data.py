@@ -1,0 +1,119 @@
+"""Data versions: commits of a data repository that can be resolved, kept alive, read and branched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+
+class Strength(StrEnum):
+    """How well a pin keeps its commit. guarded: deleting or moving it is refused by itself. plain: a hidden branch."""
+
+    GUARDED = "guarded"
+    PLAIN = "plain"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataCommit:
+    """A data commit's fields, as the server gives them. created_at has whole seconds and may be the client's invention."""
+
+    id: str
+    parents: tuple[str, ...]
+    committer: str
+    message: str
+    created_at: datetime
+    meta_range: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadePin:
+    """`branch` keeps `commit` alive with `strength`. why_plain: what kept it from being guarded."""
+
+    repository: str
+    commit: str
+    branch: str
+    strength: Strength
+    why_plain: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataDiff:
+    """Objects that differ between two commits. Counts stop at `limit` (complete=False); `sample` names a few paths."""
+
+    added: int
+    removed: int
+    changed: int
+    complete: bool = True
+    sample: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadAt:
+    """A branch's head at an instant, and how well that is known: `observed`, `between …` or `estimated: …`."""
+
+    commit: str | None
+    precision: str
+
+
+class DataVersions(Protocol):
+    """Guarantees, each a check of `contract.data`.
+
+    - `resolve` answers a full 64-hex commit id that exists; a short id, a branch of that name notwithstanding, is not guessed.
+    - After `pin` returned, the commit's objects survive the server's garbage collection, and `pin_strength` says so from what
+      the server shows. Pinning the same (commit, branch name) again changes nothing.
+    - A guarded pin can't be deleted, moved, merged into, reverted or written by anybody but `unpin` with its own nonce.
+    - `readable` has read bytes; it is not fooled by a stat or HEAD that still answers after bytes were collected.
+    - `branch_at` makes a branch at exactly that commit, or finds it there; one that is elsewhere is a Conflict.
+    - `read` gives the bytes of that commit, whatever became of branches since.
+
+    Raises: StoreUnavailable, NotFound, DataGone (the commit or its bytes were collected), Conflict, Denied, Refused.
+    """
+
+    def resolve(self, repository: str, ref: str) -> DataCommit:
+        """`ref`: a branch, a tag or a full commit id."""
+
+    def pin(self, repository: str, commit: str, *, branch: str, nonce: str) -> MadePin:
+        """Makes the pin `branch` of `commit`, as strong as the repository allows."""
+
+    def pin_strength(self, repository: str, commit: str, *, branch: str) -> Strength:
+        """What the pin is worth now: re-read, not remembered. `none` where it is gone or elsewhere."""
+
+    def unpin(self, repository: str, commit: str, *, branch: str, nonce: str, reason: str) -> None:
+        """Opens the pin's guard with its nonce and deletes it. A no-op where it is gone."""
+
+    def readable(self, repository: str, commit: str, *, sample: int) -> tuple[str, ...]:
+        """Paths, of up to `sample` spread over the commit, whose bytes can't be read any more. Empty: all were read."""
+
+    def branch_at(self, repository: str, name: str, commit: str) -> None: ...
+
+    def delete_branch(self, repository: str, name: str, *, only_at: str) -> bool:
+        """Deletes the branch if its head is `only_at`; False where it is elsewhere or gone."""
+
+    def head(self, repository: str, branch: str) -> str | None:
+        """The branch's head now; None where there is no such branch. An unknown repository is NotFound."""
+
+    def head_at(self, repository: str, branch: str, at: datetime) -> HeadAt:
+        """By the first-parent walk with monotone times: what the branch's own history shows, never more than an estimate."""
+
+    def move_branch(self, repository: str, branch: str, commit: str, *, message: str) -> str:
+        """A new commit on `branch` with exactly the tree of `commit` (forward restore); answers its id.
+
+        Refused where the branch has uncommitted changes or is protected.
+        """
+
+    def diff(self, repository: str, left: str, right: str, *, limit: int = 10_000) -> DataDiff:
+        """From `left` to `right`, whole trees (two-dot)."""
+
+    def list(self, repository: str, commit: str, *, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """(path, size_bytes), in order of path."""
+
+    def read(self, repository: str, commit: str, path: str) -> Iterator[bytes]:
+        """The object's bytes in chunks of at most 1 MiB."""
+
+    def altered(self, repository: str, commit: str, *, limit: int) -> tuple[str, ...]:
+        """First-parent ancestors (and itself), up to `limit`, whose id is not that of their fields: an edited history."""

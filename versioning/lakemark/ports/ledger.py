@@ -1,0 +1,77 @@
+"""The ledger: the append-only history, one branch per run and one for the site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
+
+from lakemark.model.checkpoint import Manifest
+from lakemark.model.entry import Contents, Draft, Entry, Stamp
+from lakemark.model.ledger import RunState
+from lakemark.model.site_ledger import SiteState
+
+
+class Ledger(Protocol):
+    """Guarantees, each a check of `contract.ledger`.
+
+    - An append that returned is durable: it survives kill -9 and power loss.
+    - Appends to a branch are ordered as if one after the other, whoever appends: `decide` saw exactly the entries before.
+    - `sequence` counts from 1 without gaps. `recorded_at` is the stamp's, also where that goes back.
+    - The same `stamp.request` twice on a branch is one entry: the second append answers the first one's, undecided.
+    - What `decide` raises leaves nothing behind.
+    - Unknown kinds and fields written by others come back unchanged.
+    - Nothing that was appended is ever changed or removed.
+
+    Raises: Denied for a ledger of another owner, Corrupt where it can't be read, StoreUnavailable while a shared remote
+    is out of reach.
+    """
+
+    @property
+    def id(self) -> str:
+        """Made with the ledger, for good: what a tier's identity file names as its owner."""
+
+    def runs(self) -> tuple[str, ...]:
+        """Names of all runs, sorted."""
+
+    def run(self, run: str) -> RunState:
+        """The run's state, as of now; of a run nobody opened an empty one (`exists` is False). Do not change it."""
+
+    def site(self) -> SiteState:
+        """The site's state, as of now. Do not change it."""
+
+    def entries(self, branch: str, *, after: int = 0) -> Iterator[tuple[Entry, Contents]]:
+        """Entries of `branch` (a run's name, or `site`) after sequence `after`, in order. `contents.manifest` may be left out."""
+
+    def manifest(self, run: str, record: str) -> Manifest:
+        """The manifest committed with `record` (64 hex). Raises NotFound."""
+
+    def objects(self, run: str, record: str, tier: str) -> Mapping[str, str]:
+        """File digest -> object name, and `dir` -> the directory object, of the newest replica in a DVC tier. Empty: none."""
+
+    def append(self, run: str, decide: Callable[[RunState], Draft], stamp: Stamp) -> Entry:
+        """Appends what `decide` answers for the run's present state.
+
+        `decide` may be called several times: it only looks. Raises what `decide` raises.
+        """
+
+    def append_site(self, decide: Callable[[SiteState], Draft], stamp: Stamp) -> Entry:
+        """The same on the site's branch."""
+
+    def revision(self, branch: str, sequence: int) -> str:
+        """Names the entry's commit in the ledger's own terms (a Git commit id). Raises NotFound."""
+
+
+class EntryCache(Protocol):
+    """Entries a reader has seen, so that the next process need not walk the ledger. Derived; losing it costs time only."""
+
+    def tip(self, branch: str) -> tuple[str, int] | None:
+        """Revision and sequence of the newest cached entry of `branch`."""
+
+    def rows(self, branch: str, *, after: int = 0) -> Iterator[tuple[str, bytes, bytes | None]]:
+        """(revision, entry.json, record.json or None) in order of sequence."""
+
+    def extend(self, branch: str, rows: Iterable[tuple[str, bytes, bytes | None]], *, onto: str | None) -> bool:
+        """Adds newer rows if the cached tip still is `onto`, in one transaction; False (nothing added) if it is not."""
+
+    def forget(self, branch: str) -> None:
+        """Drops everything cached of `branch`: its history turned out to be another."""

@@ -1,0 +1,112 @@
+"""Everything a service works with, in one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from fractions import Fraction
+from pathlib import Path
+
+from lakemark.errors import NotFound
+from lakemark.model.entry import Clock as ClockMark
+from lakemark.model.entry import Stamp
+from lakemark.model.ledger import Place
+from lakemark.model.residence import Residence
+from lakemark.model.retention import RetentionPolicy
+from lakemark.ports.data import DataVersions, Strength
+from lakemark.ports.ledger import Ledger
+from lakemark.ports.local import Journal, Recogniser, Workspace
+from lakemark.ports.store import CheckpointStore, HotStore
+from lakemark.ports.work import Clock, Progress, Quiet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """Who may let a rollback go on. alone_after: the requester may approve alone then; None: never."""
+
+    required: bool = True
+    alone_after: timedelta | None = timedelta(minutes=15)
+    expires_after: timedelta = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A directory trainers save into. run: a name, or a pattern with `{name}`. seen_as: its path inside a container."""
+
+    path: Path
+    run: str
+    data: str | None = None
+    seen_as: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policies:
+    """The site's rules. `residence` by tier name; `retention`: run pattern -> policy, `default` and `abandoned` among them."""
+
+    copies: int = 1
+    residence: Mapping[str, Residence] = field(default_factory=dict)
+    retention: Mapping[str, RetentionPolicy] = field(default_factory=dict)
+    retention_zone: str = "UTC"
+    min_keep: int = 2
+    max_delete: Fraction = Fraction(1, 5)
+    grace: timedelta = timedelta(hours=72)
+    require_pin: Strength = Strength.GUARDED
+    approval: Approval = field(default_factory=Approval)
+    quiet_seconds: float = 5.0
+    when_full: str = "thin"
+    min_free_share: float = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """One node's view of a site. `data` is None where there is no data versioning.
+
+    seconds: a monotonic stopwatch, for measuring how fast a tier reads.
+    home: the folder of lakemark.yaml; run files lie in `home/runs`, plans in `home/plans`, spools in `home/spool`.
+    """
+
+    name: str
+    node: str
+    actor: str
+    home: Path
+    ledger: Ledger
+    hot: HotStore
+    tiers: Mapping[str, CheckpointStore]
+    data: DataVersions | None
+    workspace: Workspace
+    journal: Journal
+    recogniser: Recogniser
+    now: Clock
+    policies: Policies = field(default_factory=Policies)
+    watch: tuple[Watched, ...] = ()
+    restore_root: Path = Path("restores")
+    default_repository: str | None = None
+    default_branch: str | None = None
+    simulated_clock: bool = False
+    seconds: Callable[[], float] = lambda: 0.0
+    progress: Progress = field(default_factory=Quiet)
+
+    def stamp(self, request: str) -> Stamp:
+        """A stamp of this node, now."""
+        mark = ClockMark.SIMULATED if self.simulated_clock else ClockMark.OK
+        return Stamp(at=self.now(), node=self.node, actor=self.actor, request=request, clock=mark)
+
+    def store(self, place: Place | str) -> CheckpointStore:
+        """The store of a tier name, or of a place: NotFound for an unknown one, or for another node's hot."""
+        name = place if isinstance(place, str) else place.tier
+        found = self.tiers.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.tiers))
+            raise NotFound(f"there is no tier {name!r}; this site has {known}", advice="See `lakemark tiers`.")
+        if isinstance(place, Place) and place.node is not None and place.node != self.node:
+            raise NotFound(
+                f"{name!r} of node {place.node} is not reachable from {self.node}", advice="Run this on that node."
+            )
+        return found
+
+    def run_file(self, run: str) -> Path:
+        return self.home / "runs" / f"{run}.json"
+
+    def spool(self, run: str) -> Path:
+        return self.home / "spool" / run

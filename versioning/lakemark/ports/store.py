@@ -1,0 +1,197 @@
+"""Tiers: places that hold whole checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import BinaryIO, Protocol, TypeAlias
+
+from lakemark.model.checkpoint import File, Manifest
+from lakemark.model.ledger import Place
+from lakemark.model.record import Record
+from lakemark.ports.work import Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A record with its manifest: what a store needs to know of the bytes it holds. `objects` as `Ledger.objects`."""
+
+    record: Record
+    manifest: Manifest
+    objects: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What a tier's `lakemark-tier.json` says: which tier this is, and which ledger owns it."""
+
+    id: str
+    tier_class: str
+    ledger: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A put that was proven. `objects`: file digest -> object name and `dir` (DVC tiers), else empty."""
+
+    verified_at: datetime
+    proof: str
+    written_bytes: int
+    linked: bool = False
+    objects: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A path whose bytes are not those of the manifest, or could not be read. `missing`: it is not there at all.
+
+    suspect: it is a linked file that changed under another name; what it holds now is not ours.
+    """
+
+    path: str
+    why: str
+    missing: bool = False
+    suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Record ids a tier holds whole. `complete`: the listing reached its end; where not, it proves nothing."""
+
+    records: tuple[str, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Bytes; None where the store can't tell. `file_system_free_share` in [0, 1]."""
+
+    used_bytes: int | None
+    capacity_bytes: int | None
+    free_bytes: int | None = None
+    file_system_free_share: float | None = None
+
+
+Source: TypeAlias = Callable[[File], AbstractContextManager[BinaryIO]]
+"""Opens one regular file of a checkpoint for reading from its start."""
+
+
+class CheckpointStore(Protocol):
+    """One tier. Guarantees, each a check of `contract.store`.
+
+    - `put` that returned is durable, whole, and was read back and compared with the manifest. Readers never see a part of
+      a checkpoint: contents first, marker last. Putting what is there already verifies it and writes nothing.
+    - Bytes handed in that are not the manifest's raise Corrupt and leave the checkpoint absent.
+    - `open` gives the stored bytes, in any number of readers at once; it does not verify.
+    - `verify` reads every byte and names every damaged path. Only ctime changed is not damage.
+    - `drop` makes the checkpoint absent before its first byte goes (marker first), leaves others that share objects whole,
+      and is a no-op where there is nothing. Shared objects go only through `collect`, after the grace.
+    - A place with another identity, or a non-empty one without any, is Refused and stays as it is.
+    - Nothing depends on a clock of the store.
+
+    Raises: StoreUnavailable (try again later), Denied, Refused (identity, full), Corrupt, NotFound (`open` of what is absent).
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def tier_class(self) -> str:
+        """hot, warm or cold."""
+
+    @property
+    def kind(self) -> str:
+        """tree, directory or s3."""
+
+    @property
+    def domain(self) -> str:
+        """Failure domain: two replicas in one domain count as one."""
+
+    @property
+    def place(self) -> Place:
+        """What the ledger calls this store: its name, and the node where it is a node's own."""
+
+    def identity(self) -> Identity | None:
+        """None where there is no identity file: never claimed, not mounted, or another disk."""
+
+    def claim(self, ledger: str, *, now: datetime) -> Identity:
+        """Makes this place a tier of `ledger`, or answers the identity it already has. Refused for another owner's."""
+
+    def holds(self, checkpoint: Checkpoint) -> bool:
+        """Whether the checkpoint's marker is there. Proves nothing about its bytes."""
+
+    def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
+        """Copies the checkpoint here from `source`, verified. May go on where an interrupted put stopped."""
+
+    def open(self, checkpoint: Checkpoint, file: File) -> AbstractContextManager[BinaryIO]: ...
+
+    def verify(self, checkpoint: Checkpoint, *, progress: Progress) -> tuple[Damage, ...]: ...
+
+    def drop(self, checkpoint: Checkpoint, *, now: datetime) -> int:
+        """Bytes freed at once, or condemned."""
+
+    def collect(self, *, now: datetime, grace: timedelta, needed: Iterable[Checkpoint]) -> int:
+        """Removes condemned bytes older than `grace` that nothing in `needed` or in the tier's own records uses.
+
+        Answers the bytes freed. Deletes nothing where the tier's own listing did not end complete.
+        """
+
+    def records(self) -> Listing: ...
+
+    def usage(self) -> Usage: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """A sealed tree that is durable in hot but not yet named: `HotStore.adopt` names it.
+
+    token: names the landing. linked: whether any file shares its inode with the trainer's.
+    newest_mtime: of its files: a checkpoint nobody announced was saved then.
+    """
+
+    token: str
+    manifest: Manifest
+    linked: bool
+    newest_mtime: datetime
+
+
+class HotStore(CheckpointStore, Protocol):
+    """A node's own hot tier: sealed directory trees on its fast disk. Guarantees beyond a store's.
+
+    - `land` never changes, chmods or chowns the trainer's files, and hashes what it keeps, not what it saw.
+    - A file that changes while it is landed or hashed raises Incomplete; one that vanishes too ("gone"); nothing stays behind.
+    - Below `min_free` of the file system nothing new lands: Refused.
+    - A linked file that the trainer overwrote in place is found by `verify` and by `changed` (suspect); one it unlinked or
+      renamed is healthy.
+    """
+
+    def land(self, source: Path, *, quiet_seconds: float, roles: Mapping[str, str], progress: Progress) -> Landed:
+        """Takes the tree at `source` (a directory, or one file) over by reflink, hard link or copy, fsynced and hashed.
+
+        quiet_seconds: how long files must not have changed; 0 where the trainer said it is done.
+        roles: path -> role. Raises Incomplete, Refused (paths, links outside, disk full), Denied, NotFound.
+        """
+
+    def adopt(self, landed: Landed, record: Record) -> bool:
+        """Gives the landed tree the record's name, durably; True where it was new, False where it was there already."""
+
+    def discard(self, landed: Landed) -> None:
+        """Drops a landed tree that got no name."""
+
+    def changed(self, checkpoint: Checkpoint) -> tuple[Damage, ...]:
+        """A cheap look at the identity of linked files; an empty answer where all are as sealed."""
+
+    def unshare(self, checkpoint: Checkpoint, *, progress: Progress) -> bool:
+        """Copies linked files so that the trainer can overwrite its own; True if any was linked. Corrupt if one had changed."""
+
+    def path(self, checkpoint: Checkpoint) -> Path:
+        """The sealed tree. Read-only to whoever asks. Raises NotFound."""
+
+    def load(self, record: str) -> Checkpoint:
+        """What the sealed tree's own marker says of a record id: enough to put it back into a ledger. Raises NotFound."""
+
+    def clean(self) -> int:
+        """Removes landings whose process is gone; answers how many."""

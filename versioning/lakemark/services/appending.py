@@ -1,0 +1,89 @@
+"""Small things every service needs of the ledger: stop without an entry, find a record, refuse where a newer version must."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from lakemark.errors import NotFound, Refused
+from lakemark.model.entry import Means
+from lakemark.model.ledger import RecordState, RunState
+from lakemark.model.site_ledger import SiteState
+from lakemark.ports import Checkpoint, CheckpointStore, Site
+
+T = TypeVar("T")
+
+
+class Settled(Exception, Generic[T]):
+    """Raised inside a `decide` when nothing has to be appended; `answer` is what the caller wanted."""
+
+    def __init__(self, answer: T) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+def opened(site: Site, run: str) -> RunState:
+    """The run's state. Raises NotFound for a run nobody opened."""
+    state = site.ledger.run(run)
+    if not state.exists:
+        known = site.ledger.runs()
+        shown = ", ".join(known[:5]) + (", …" if len(known) > 5 else "") if known else "none yet"  # noqa: PLR2004
+        raise NotFound(f"there is no run {run!r}; the ledger has {shown}", advice=f"Open it: lakemark run open {run}")
+    return state
+
+
+def recorded(state: RunState, record: str) -> RecordState:
+    """The state of a record id. Raises NotFound."""
+    found = state.records.get(record)
+    if found is None:
+        raise NotFound(
+            f"{state.run} has no record {record[:12]}", advice=f"See `lakemark ls {state.run} --all-timelines`."
+        )
+    return found
+
+
+def checkpoint(site: Site, found: RecordState, *, tier: str | None = None) -> Checkpoint:
+    """The record with its manifest and, of a DVC tier, the names of its objects there."""
+    record = found.record
+    objects = site.ledger.objects(record.run, record.id, tier) if tier else {}
+    return Checkpoint(record=record, manifest=site.ledger.manifest(record.run, record.id), objects=objects)
+
+
+def require_writable(state: RunState | SiteState) -> None:
+    """Raises Refused where an entry of a newer version says that this one may only read."""
+    if state.blocked is Means.READ_ONLY:
+        _refuse(state)
+
+
+def require_deletable(state: RunState | SiteState) -> None:
+    """Raises Refused where an entry of a newer version forbids releasing, pruning, rolling back and unpinning."""
+    if state.blocked is not Means.IGNORE:
+        _refuse(state)
+
+
+def require_identity(site: Site, store: CheckpointStore) -> None:
+    """Raises Refused unless the place behind `store` is the tier the ledger knows under that name."""
+    seen = site.ledger.site().tiers.get(tier_key(site, store))
+    found = store.identity()
+    if seen is None or seen.retired:
+        raise Refused(
+            f"the tier {store.name} is {'retired' if seen else 'not registered'} in this ledger",
+            advice=f"Register it: lakemark tier init {store.name}",
+        )
+    if found is None or found.id != seen.id:
+        shown = "has no identity file" if found is None else f"is tier {found.id[:8]}"
+        raise Refused(
+            f"the place of the tier {store.name} {shown}; the ledger knows it as {seen.id[:8]}",
+            advice="Is its disk mounted, and is it the right one? Nothing was changed.",
+        )
+
+
+def tier_key(site: Site, store: CheckpointStore) -> str:
+    """How the site's branch names a tier: a node's own hot carries the node's name."""
+    return f"{store.name}@{site.node}" if store.place.node is not None else store.name
+
+
+def _refuse(state: RunState | SiteState) -> None:
+    kinds = ", ".join(sorted(set(state.unknown)))
+    raise Refused(
+        f"the ledger has entries of a newer version ({kinds}) that forbid this", advice="Update lakemark on this node."
+    )

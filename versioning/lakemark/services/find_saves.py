@@ -1,0 +1,84 @@
+"""Find saves: what trainers announced, and what lies in their directories unannounced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lakemark.errors import Incomplete, LakemarkError
+from lakemark.model.ledger import RunState
+from lakemark.ports import Found, Site, Verdict
+from lakemark.services.commit import Commit, Committed, commit
+
+
+@dataclass(slots=True, kw_only=True)
+class Saves:
+    """incomplete: found and not committed, with why. failed: (path, error) of complete ones that could not be committed."""
+
+    committed: list[Committed] = field(default_factory=list)
+    incomplete: list[tuple[Path, str]] = field(default_factory=list)
+    failed: list[tuple[Path, LakemarkError]] = field(default_factory=list)
+
+
+def commit_found(site: Site) -> Saves:
+    """Commits every announced save of every open run, then every complete checkpoint found in watched directories.
+
+    What the node committed, restored or moved aside before is known by its files and left alone. One save that fails does
+    not keep the others out.
+    """
+    saves = Saves()
+    for run in site.ledger.runs():
+        state = site.ledger.run(run)
+        if state.closed:
+            continue
+        for spooled in list(site.workspace.spooled(site.spool(run))):
+            asked = Commit(path=spooled.path, run=run, step=spooled.step, spooled=spooled, found=True)
+            _try(site, asked, saves)
+        for directory in _directories(site, state):
+            _directory(site, run, directory, saves)
+    return saves
+
+
+def waiting(site: Site) -> list[tuple[str, Path]]:
+    """(run, path) of announced saves not yet committed: what `status` shows."""
+    return [(run, spooled.path) for run in site.ledger.runs() for spooled in site.workspace.spooled(site.spool(run))]
+
+
+def _directory(site: Site, run: str, directory: Path, saves: Saves) -> None:
+    for found in site.recogniser.find(directory):
+        if found.verdict is Verdict.INCOMPLETE:
+            saves.incomplete.append((found.path, found.why))
+        if found.verdict is not Verdict.COMPLETE or _known(site, found):
+            continue
+        if found.step is None:
+            saves.incomplete.append((found.path, "step unknown"))
+            continue
+        _try(site, Commit(path=found.path, run=run, step=found.step, found=True, directory=directory), saves)
+
+
+def _known(site: Site, found: Found) -> bool:
+    """Whether every regular file of it is one this node committed, restored or moved aside."""
+    files = site.workspace.identities(found.path)
+    return bool(files) and all(site.journal.known(file) is not None for file in files)
+
+
+def _try(site: Site, asked: Commit, saves: Saves) -> None:
+    try:
+        saves.committed.append(commit(site, asked))
+    except LakemarkError as error:
+        if isinstance(error, Incomplete):
+            saves.incomplete.append((asked.path, str(error)))
+        else:
+            saves.failed.append((asked.path, error))
+
+
+def _directories(site: Site, state: RunState) -> Iterator[Path]:
+    seen: set[Path] = set()
+    named = state.watch.get(site.node)
+    wanted = [Path(named)] if named else []
+    wanted.extend(watched.path for watched in site.watch if watched.run == state.run)
+    for path in wanted:
+        if path not in seen:
+            seen.add(path)
+            yield path

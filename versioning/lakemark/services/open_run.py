@@ -1,0 +1,197 @@
+"""Open a run: resolve the data once, pin it, and tell the trainer which commit to read."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lakemark.errors import NotFound, Usage
+from lakemark.model.canonical import JSON
+from lakemark.model.entry import Draft
+from lakemark.model.ledger import RunState
+from lakemark.model.names import is_run
+from lakemark.model.record import DataRef, Evidence
+from lakemark.ports import Directory, MadePin, RunFile, Site
+from lakemark.services import pins
+from lakemark.services.appending import Settled, opened, require_writable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What is asked for. data: `REPO/BRANCH` texts, or `BRANCH` of the site's repository; empty: the site's default.
+
+    repin: take the branches' present heads as a new interval, from `at_step` on where that is known.
+    parent: the record this run goes on from (another run's, for fine-tuning). job: the same job is the same attempt.
+    """
+
+    run: str
+    data: Sequence[str] = ()
+    parent: str | None = None
+    parts: int = 1
+    repin: bool = False
+    at_step: int | None = None
+    watch: Path | None = None
+    job: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """pins: one for each of `data`, in its order."""
+
+    run: str
+    timeline: int
+    attempt: str
+    data: tuple[DataRef, ...]
+    pins: tuple[MadePin, ...]
+    run_file: Path
+
+
+def open_run(site: Site, asked: Opening) -> Opened:
+    """Opens the run, or starts another attempt of it.
+
+    Raises Usage (name), NotFound (branch, re-pin of an unopened run),
+    Refused (pin weaker than the site accepts), StoreUnavailable.
+    """
+    if not is_run(asked.run):
+        raise Usage(
+            f"{asked.run!r} is not a run name",
+            advice="Use lower-case letters, digits and single . _ - between them, at most 63.",
+        )
+    state = site.ledger.run(asked.run)
+    require_writable(state)
+    if asked.repin and not state.exists:
+        raise NotFound(
+            f"the run {asked.run} was never opened: nothing to re-pin", advice=f"lakemark run open {asked.run}"
+        )
+    fresh = not state.exists or asked.repin
+    data = _resolve(site, asked) if fresh else _current(state, asked)
+    made = tuple(pins.keep(site, ref.repository, ref.commit, run=asked.run) for ref in data)
+    if fresh:
+        _append_opened(site, asked, data)
+        site.progress.step("open.recorded")
+    attempt = _attempt(site, asked, data)
+    run_file = write_run_file(site, asked.run, attempt=attempt)
+    if asked.watch is not None:
+        _bind(site, asked.run, asked.watch, attempt)
+    timeline = site.ledger.run(asked.run).timeline
+    return Opened(run=asked.run, timeline=timeline, attempt=attempt, data=data, pins=made, run_file=run_file)
+
+
+def write_run_file(site: Site, run: str, *, attempt: str, resume: dict[str, JSON] | None = None) -> Path:
+    """Tells the next process of the run what it is: timeline, attempt, data to read, where to spool, what to resume.
+
+    Without `resume`, what the file said of it stays where it still is of the current timeline.
+    """
+    state = opened(site, run)
+    path = site.run_file(run)
+    old = site.workspace.read_run_file(path)
+    kept = old.resume if old is not None and resume is None and old.timeline == state.timeline else resume
+    interval = state.interval
+    data = tuple(replace(ref, evidence=Evidence.OPENED) for ref in (interval.data if interval else ()))
+    fresh = RunFile(run=run, timeline=state.timeline, attempt=attempt, spool=site.spool(run), data=data, resume=kept)
+    site.workspace.write_run_file(path, fresh)
+    return path
+
+
+def new_attempt(run: str, job: str | None) -> str:
+    """Sixteen hex digits; the same for the same (run, job)."""
+    if job is None:
+        return secrets.token_hex(8)
+    from hashlib import sha256
+
+    return sha256(f"{run}\0{job}".encode()).hexdigest()[:16]
+
+
+def _resolve(site: Site, asked: Opening) -> tuple[DataRef, ...]:
+    if site.data is None and not asked.data:
+        return ()
+    found: list[DataRef] = []
+    for text in asked.data or _defaults(site, asked):
+        repository, branch = _branch(site, text)
+        commit = pins.versions(site).resolve(repository, branch)
+        found.append(DataRef(repository=repository, branch=branch, commit=commit.id, from_step=asked.at_step))
+    return tuple(found)
+
+
+def _defaults(site: Site, asked: Opening) -> list[str]:
+    state = site.ledger.run(asked.run)
+    if state.interval is not None and state.interval.data:
+        return [f"{ref.repository}/{ref.branch}" for ref in state.interval.data]
+    return [f"{site.default_repository}/{site.default_branch}"] if site.default_repository else []
+
+
+def _branch(site: Site, text: str) -> tuple[str, str]:
+    repository, slash, branch = text.rpartition("/")
+    chosen = repository if slash else site.default_repository
+    if not chosen or not branch:
+        raise Usage(f"--data {text!r} is not REPOSITORY/BRANCH", advice="For example: --data data/main")
+    return chosen, branch
+
+
+def _current(state: RunState, asked: Opening) -> tuple[DataRef, ...]:
+    interval = state.interval
+    data = interval.data if interval else ()
+    if asked.data and [text.rpartition("/")[2] for text in asked.data] != [ref.branch for ref in data]:
+        shown = ", ".join(f"{ref.repository}/{ref.branch}" for ref in data) or "no data"
+        raise Usage(
+            f"the run {state.run} is open on {shown}, not on {', '.join(asked.data)}",
+            advice=f"To change its data from now on: lakemark run open {state.run} --repin --data …",
+        )
+    return data
+
+
+def _append_opened(site: Site, asked: Opening, data: tuple[DataRef, ...]) -> None:
+    body: dict[str, JSON] = {
+        "data": [ref.as_json() for ref in data],
+        "parent": asked.parent,
+        "parts": asked.parts,
+        "at_step": asked.at_step,
+        "watch": {site.node: str(asked.watch)} if asked.watch else {},
+    }
+
+    def decide(state: RunState) -> Draft:
+        interval = state.interval
+        same = interval is not None and [ref.commit for ref in interval.data] == [ref.commit for ref in data]
+        if state.exists and same and not asked.watch:
+            raise Settled(None)
+        return Draft(kind="opened", timeline=max(state.timeline, 1), body=body)
+
+    try:
+        site.ledger.append(asked.run, decide, site.stamp(f"open:{secrets.token_hex(8)}"))
+    except Settled:
+        return
+
+
+def _attempt(site: Site, asked: Opening, data: tuple[DataRef, ...]) -> str:
+    """A re-pin goes on in the running attempt: the process that asks for it has the old data open until it re-reads."""
+    state = site.ledger.run(asked.run)
+    if asked.repin and state.attempt is not None:
+        return state.attempt.id
+    attempt = new_attempt(asked.run, asked.job)
+    body: dict[str, JSON] = {
+        "attempt": attempt,
+        "job": asked.job,
+        "directory": str(asked.watch) if asked.watch else None,
+        "data": [ref.as_json() for ref in data],
+    }
+
+    def decide(state: RunState) -> Draft:
+        if attempt in state.attempts:
+            raise Settled(attempt)
+        return Draft(kind="attempt", timeline=state.timeline, body=body)
+
+    with suppress(Settled):
+        site.ledger.append(asked.run, decide, site.stamp(f"attempt:{attempt}"))
+    site.progress.step("open.attempt")
+    return attempt
+
+
+def _bind(site: Site, run: str, watch: Path, attempt: str) -> None:
+    state = site.ledger.run(run)
+    site.journal.bind_directory(
+        watch,
+        Directory(run=run, timeline=state.timeline, attempt=attempt, sequence=state.sequence),
+    )

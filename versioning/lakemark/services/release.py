@@ -1,0 +1,147 @@
+"""Release: forget a replica, then drop its bytes. Only while proven ones remain elsewhere, read back in full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakemark.errors import LakemarkError, NotFound, Refused
+from lakemark.model.entry import Draft
+from lakemark.model.instants import to_text
+from lakemark.model.ledger import Place, RecordState, Replica, RunState
+from lakemark.model.residence import Release
+from lakemark.model.rollback import target_of
+from lakemark.ports import Checkpoint, Site
+from lakemark.services.appending import (
+    Settled,
+    checkpoint,
+    opened,
+    recorded,
+    require_deletable,
+    require_identity,
+)
+from lakemark.services.verify import look, record_looks
+
+
+def release(site: Site, run: str, record: str, *, tier: str, reason: str = "asked for") -> RecordState:
+    """Drops the record's replica in `tier` of this node's reach, after reading the survivors back in full.
+
+    Raises NotFound (no replica there), Refused (too few proven survivors in other domains, not settled, an open rollback's
+    target, tier identity, a newer ledger), StoreUnavailable.
+    """
+    state = opened(site, run)
+    require_deletable(state)
+    store = site.store(tier)
+    found = recorded(state, record)
+    if store.place not in found.replicas:
+        raise NotFound(f"{run}@{found.record.step} has no replica in {tier}", advice=f"lakemark show {record[:12]}")
+    survivors = _prove(site, found, store.place)
+    chosen = Release(record=record, place=store.place, survivor=survivors[0].place, why=reason)
+    release_all(site, run, [chosen])
+    return site.ledger.run(run).records[record]
+
+
+def release_all(site: Site, run: str, releases: Sequence[Release]) -> list[Release]:
+    """Forgets and drops what a plan chose, in one entry; answers what was done. Survivors that changed since are kept out."""
+    if not releases:
+        return []
+    for name in {one.place.tier for one in releases} | {one.survivor.tier for one in releases}:
+        require_identity(site, site.store(name))
+    state = site.ledger.run(run)
+    held = {one: _held(site, state.records[one.record], one.place) for one in releases}
+    done: list[Release] = []
+
+    def decide(state: RunState) -> Draft:
+        require_deletable(state)
+        done[:] = [one for one in releases if _still(state, one)]
+        if not done:
+            raise Settled(None)
+        items = [_item(state, one) for one in done]
+        return Draft(kind="released", timeline=state.timeline, body={"items": items})
+
+    site.progress.step("release.checked")
+    try:
+        site.ledger.append(run, decide, site.stamp(f"released:{site.node}:{state.sequence}:{releases[0].place.tier}"))
+    except Settled:
+        return []
+    site.progress.step("release.recorded")
+    for one in done:
+        site.store(one.place).drop(held[one], now=site.now())
+        site.progress.step("release.dropped")
+    return done
+
+
+def _prove(site: Site, found: RecordState, leaving: Place) -> list[Replica]:
+    """Survivors in other domains that were read back just now. Raises Refused where they are too few."""
+    site.ledger.run(found.record.run)
+    residence = site.policies.residence.get(leaving.tier)
+    domain = site.store(leaving).domain
+    others = [
+        replica
+        for place, replica in found.replicas.items()
+        if replica.sound and place.node is None and place.tier in site.tiers and site.tiers[place.tier].domain != domain
+    ]
+    late = [r for r in others if residence and site.now() - r.replicated_at <= residence.settle]
+    if others and len(late) == len(others) and residence:
+        due = min(r.replicated_at for r in late) + residence.settle
+        raise Refused(
+            f"the other replicas of {found.record.run}@{found.record.step} settle until {to_text(due)}",
+            advice="Try again after that: a store that loses power may still lose what it just took.",
+        )
+    looks = [look(site, found, replica.place) for replica in others if replica not in late]
+    record_looks(site, found.record.run, [one for one in looks if one.error is None])
+    good = [replica for replica in others if any(one.ok and one.place == replica.place for one in looks)]
+    domains = {site.tiers[replica.place.tier].domain for replica in good}
+    if len(domains) < max(1, site.policies.copies):
+        seen = "; ".join(
+            f"{one.place.tier}: {one.error or (one.damages[0].why if one.damages else 'ok')}" for one in looks
+        )
+        raise Refused(
+            f"releasing {found.record.run}@{found.record.step} from {leaving.tier} needs {max(1, site.policies.copies)} proven "
+            f"replica(s) in other failure domains; it has {len(domains)} ({seen or 'none'})",
+            advice="Replicate it further down first: lakemark replicate … --to TIER",
+        )
+    return good
+
+
+def _held(site: Site, found: RecordState, place: Place) -> Checkpoint:
+    return checkpoint(site, found, tier=None if place.node else place.tier)
+
+
+def _still(state: RunState, one: Release) -> bool:
+    found = state.records.get(one.record)
+    if found is None or one.place not in found.replicas:
+        return False
+    survivor = found.replicas.get(one.survivor)
+    wanted = any(request.open and target_of(request) == one.record for request in state.rollbacks.values())
+    return survivor is not None and survivor.sound and not wanted
+
+
+def _item(state: RunState, one: Release) -> dict[str, str | None]:
+    survivor = state.records[one.record].replicas[one.survivor]
+    return {
+        "record": one.record,
+        "tier": one.place.tier,
+        "node": one.place.node,
+        "survivor": one.survivor.tier,
+        "survivor_verified_at": to_text(survivor.verified_at),
+        "why": one.why,
+    }
+
+
+def drop_unclaimed(site: Site) -> list[str]:
+    """Drops hot trees of records whose replica here was released and whose bytes a crash left behind. Answers record ids."""
+    listing = site.hot.records()
+    claimed = {
+        identity: found for run in site.ledger.runs() for identity, found in site.ledger.run(run).records.items()
+    }
+    dropped: list[str] = []
+    for identity in listing.records if listing.complete else ():
+        found = claimed.get(identity)
+        if found is None or site.hot.place in found.replicas:
+            continue
+        try:
+            site.hot.drop(site.hot.load(identity), now=site.now())
+        except LakemarkError:
+            continue
+        dropped.append(identity)
+    return dropped

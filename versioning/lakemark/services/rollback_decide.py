@@ -1,0 +1,103 @@
+"""Approve or refuse a rollback. Both are entries; Prefect's form only mirrors them."""
+
+from __future__ import annotations
+
+from lakemark.errors import Conflict, Refused
+from lakemark.model.canonical import JSON
+from lakemark.model.entry import Draft
+from lakemark.model.ledger import RollbackState, RunState
+from lakemark.model.rollback import alone, may_approve
+from lakemark.model.rollback_plan import RollbackPlan
+from lakemark.ports import Site
+from lakemark.services.appending import Settled, require_deletable
+from lakemark.services.rollback_request import find, open_rollbacks, require_holds
+
+
+def approve(site: Site, identity: str, *, digest: str, by: str | None = None) -> RollbackState:
+    """Lets the rollback go on. `digest` (8 digits or more) is the plan the approver has seen; `by` only adds a name.
+
+    The approver is `site.actor`. Raises NotFound, Refused (same person too early, expired, another plan, decided already,
+    target or data lost since), Conflict (the timeline moved).
+    """
+    run, standing = find(site, identity)
+    full = standing.digest if len(digest) >= 8 and standing.digest.startswith(digest.lower()) else digest  # noqa: PLR2004
+    _require(site, site.ledger.run(run), standing, full)
+    made = RollbackPlan.from_json(dict(standing.plan))
+    if site.ledger.run(run).timeline != made.timeline:
+        raise Conflict(f"{run} has moved to another timeline since {identity} was planned", advice="Request it again.")
+    require_holds(site, made)
+
+    def decide(state: RunState) -> Draft:
+        require_deletable(state)
+        now = state.rollbacks[standing.id]
+        if now.state == "approved" and any(given.get("actor") == site.actor for given in now.approvals):
+            raise Settled(now)
+        _require(site, state, now, full)
+        body: dict[str, JSON] = {
+            "rollback": standing.id,
+            "digest": full,
+            "by": by or site.actor,
+            "alone": alone(now, site.actor),
+        }
+        return Draft(kind="rollback_approved", timeline=state.timeline, body=body, record=made.target.record)
+
+    _append(site, run, decide, f"rollback_approved:{standing.id}:{site.actor}")
+    site.progress.step("rollback.approved")
+    return site.ledger.run(run).rollbacks[standing.id]
+
+
+def refuse(site: Site, identity: str, *, reason: str, by: str | None = None) -> RollbackState:
+    """Ends the request. Raises NotFound, Refused where it is over already. Refusing twice is once."""
+    run, standing = find(site, identity)
+
+    def decide(state: RunState) -> Draft:
+        now = state.rollbacks[standing.id]
+        if now.state == "refused":
+            raise Settled(now)
+        if not now.open:
+            raise Refused(f"the rollback {now.id} is {now.state} already", advice="lakemark rollback show " + now.id)
+        body: dict[str, JSON] = {"rollback": standing.id, "by": by or site.actor, "expired": False}
+        return Draft(kind="rollback_refused", timeline=state.timeline, body=body, reason=reason)
+
+    _append(site, run, decide, f"rollback_refused:{standing.id}")
+    return site.ledger.run(run).rollbacks[standing.id]
+
+
+def expire(site: Site) -> list[str]:
+    """Ends every open request whose time is over; answers their ids."""
+    ended: list[str] = []
+    for run, standing in list(open_rollbacks(site)):
+        if site.now() < standing.expires_at:
+            continue
+        body: dict[str, JSON] = {"rollback": standing.id, "by": site.actor, "expired": True}
+
+        def decide(state: RunState, *, identity: str = standing.id, body: dict[str, JSON] = body) -> Draft:
+            if not state.rollbacks[identity].open:
+                raise Settled(None)
+            return Draft(kind="rollback_refused", timeline=state.timeline, body=body, reason="it expired")
+
+        _append(site, run, decide, f"rollback_expired:{standing.id}")
+        ended.append(standing.id)
+    return ended
+
+
+def _require(site: Site, state: RunState, standing: RollbackState, digest: str) -> None:
+    applied = [other.digest for other in state.rollbacks.values() if other.state == "applied"]
+    why = may_approve(
+        standing,
+        site.actor,
+        now=site.now(),
+        plan_digest=digest,
+        alone_after=site.policies.approval.alone_after,
+        applied=applied,
+    )
+    repeated = standing.state == "approved" and any(given.get("actor") == site.actor for given in standing.approvals)
+    if why is not None and not repeated:
+        raise Refused(why, advice=f"lakemark rollback show {standing.id}")
+
+
+def _append(site: Site, run: str, decide: object, request: str) -> None:
+    try:
+        site.ledger.append(run, decide, site.stamp(request))  # type: ignore[arg-type]
+    except Settled:
+        return

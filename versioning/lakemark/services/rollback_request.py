@@ -1,0 +1,232 @@
+"""Request a rollback: decide what it would go back to and give up, and put that plan before people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import sha256
+
+from lakemark.errors import DataGone, LakemarkError, NotFound, Refused
+from lakemark.model.activity import still_writing
+from lakemark.model.canonical import JSON, canonical
+from lakemark.model.entry import Draft
+from lakemark.model.instants import to_text
+from lakemark.model.ledger import RecordState, RollbackState, RunState
+from lakemark.model.record import DataKind
+from lakemark.model.rollback import moved, plan_rollback
+from lakemark.model.rollback_plan import Flags, RollbackPlan
+from lakemark.ports import Site
+from lakemark.services.appending import Settled, checkpoint, opened, recorded, require_deletable
+from lakemark.services.pins import versions
+from lakemark.services.restore import fastest
+
+SAMPLED_OBJECTS = 8
+_PROBE_BYTES = 32 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is asked for: `record` of `run` (resolved already), because of `reason`. at: the instant that was named."""
+
+    run: str
+    record: str
+    reason: str
+    requester: str
+    at: datetime | None = None
+    flags: Flags = field(default_factory=Flags)
+
+
+def plan(site: Site, wish: Wish) -> RollbackPlan:
+    """The plan, kept as `plans/<digest>.json`; changes nothing else.
+
+    Raises NotFound, Refused (target unusable or unbound, its data can't be read, the run is being written),
+    StoreUnavailable.
+    """
+    state = opened(site, wish.run)
+    target = recorded(state, wish.record)
+    now = site.now()
+    made = plan_rollback(
+        state,
+        target,
+        reason=wish.reason,
+        requester=wish.requester,
+        expires_at=now + site.policies.approval.expires_after,
+        flags=wish.flags,
+        at=wish.at,
+        others=[site.ledger.run(run) for run in site.ledger.runs() if run != wish.run],
+    )
+    require_holds(site, made)
+    made = _advised(site, state, target, made)
+    site.workspace.save_json(site.home / "plans" / f"{made.digest}.json", made.as_json())
+    return made
+
+
+def request(site: Site, wish: Wish) -> RollbackState:
+    """Appends the request, with its plan. The same wish while one is open is that one."""
+    standing = _same(site.ledger.run(wish.run), wish)
+    if standing is not None:
+        return standing
+    made = plan(site, wish)
+    identity = _identity(site.ledger.run(wish.run), wish)
+    body: dict[str, JSON] = {
+        "rollback": identity,
+        "plan": made.as_json(),
+        "digest": made.digest,
+        "requester": wish.requester,
+        "expires_at": to_text(made.expires_at),
+    }
+
+    def decide(state: RunState) -> Draft:
+        require_deletable(state)
+        same = _same(state, wish)
+        if same is not None:
+            raise Settled(same)
+        reasons = moved(made, state)
+        if reasons:
+            raise Refused(f"the run moved while the plan was made: {reasons[0]}", advice="Request it again.")
+        return Draft(
+            kind="rollback_requested", timeline=state.timeline, body=body, record=wish.record, reason=wish.reason
+        )
+
+    try:
+        site.ledger.append(wish.run, decide, site.stamp(f"rollback_requested:{identity}"))
+    except Settled as settled:
+        answer: RollbackState = settled.answer
+        return answer
+    site.progress.step("rollback.requested")
+    return site.ledger.run(wish.run).rollbacks[identity]
+
+
+def find(site: Site, identity: str) -> tuple[str, RollbackState]:
+    """(run, state) of a rollback id or of a plan digest (at least 8 digits of it). Raises NotFound."""
+    text = identity.lower()
+    for run in site.ledger.runs():
+        for state in site.ledger.run(run).rollbacks.values():
+            if state.id == text or (len(text) >= 8 and state.digest.startswith(text)):  # noqa: PLR2004
+                return run, state
+    raise NotFound(f"there is no rollback {identity!r}", advice="lakemark rollback ls")
+
+
+def require_holds(site: Site, made: RollbackPlan) -> None:
+    """Raises Refused where the plan does not hold: its run moved, its target or its data is lost, the run is being written."""
+    state = site.ledger.run(made.run)
+    lost = [] if made.flags.model_only else unreadable(site, made)
+    reasons = list(moved(made, state, data_gone=lost))
+    writing = None if made.flags.while_running else still_writing(state, site.now())
+    if writing is not None:
+        reasons.append(f"the run seems to be written still: {writing}")
+    if not reasons:
+        return
+    if lost:
+        advice = "Only the model can be brought back: add --model-only, and that will be recorded."
+    elif writing is not None and len(reasons) == 1:
+        advice = "Stop the trainer, then ask again with --while-running."
+    elif any("nobody knows what data" in reason for reason in reasons):
+        advice = f"lakemark bind {made.target.record[:12]} --data REPOSITORY/COMMIT --reason '…', or --model-only."
+    else:
+        advice = f"lakemark ls {made.run} --all-timelines shows other targets."
+    raise Refused(f"{made.run} can't be rolled back to step {made.target.step}: {'; '.join(reasons)}", advice=advice)
+
+
+def unreadable(site: Site, made: RollbackPlan) -> list[str]:
+    """The plan's data that can't be read any more, with the paths that are lost. Bytes are read; nothing else proves it."""
+    lost: list[str] = []
+    for item in made.data:
+        shown = f"{item.repository}@{item.commit[:12]}"
+        try:
+            paths = versions(site).readable(item.repository, item.commit, sample=SAMPLED_OBJECTS)
+        except (DataGone, NotFound) as error:
+            lost.append(f"{shown} ({error})")
+            continue
+        if paths:
+            more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""  # noqa: PLR2004
+            lost.append(f"{shown} ({', '.join(paths[:3])}{more} collected)")
+    return lost
+
+
+def _advised(site: Site, state: RunState, target: RecordState, made: RollbackPlan) -> RollbackPlan:
+    place = fastest(site, target)
+    notes: list[str] = []
+    seconds: float | None = None
+    if place is not None and not made.flags.data_only:
+        rate = _rate(site, target, place.tier)
+        seconds = round(made.size_bytes / rate, 1) if rate else None
+        notes.append(f"time estimated from reading {place.tier} just now" if rate else "how long it takes is not known")
+    return made.advised(
+        source_tier=place.tier if place else None,
+        estimated_seconds=seconds,
+        data_changes=_data_changes(site, state, made),
+        notes=notes,
+    )
+
+
+def _rate(site: Site, target: RecordState, tier: str) -> float | None:
+    """Bytes a second, measured on the beginning of the target's largest file."""
+    store = site.tiers[tier]
+    try:
+        held = checkpoint(site, target, tier=None if store.place.node else tier)
+        file = max(held.manifest.regular, key=lambda file: file.size_bytes)
+        begun, read = site.seconds(), 0
+        with store.open(held, file) as stream:
+            while read < _PROBE_BYTES and (chunk := stream.read(2**20)):
+                read += len(chunk)
+        spent = site.seconds() - begun
+    except (LakemarkError, ValueError):
+        return None
+    return read / spent if spent > 0 and read else None
+
+
+def _data_changes(site: Site, state: RunState, made: RollbackPlan) -> dict[str, JSON] | None:
+    interval = state.interval
+    now = {ref.repository: ref.commit for ref in interval.data if ref.kind == DataKind.LAKEFS} if interval else {}
+    changes = {"added": 0, "removed": 0, "changed": 0}
+    known = False
+    for item in made.data:
+        if item.repository not in now:
+            continue
+        try:
+            diff = versions(site).diff(item.repository, now[item.repository], item.commit)
+        except LakemarkError:
+            return None
+        known = True
+        for name, count in (("added", diff.added), ("removed", diff.removed), ("changed", diff.changed)):
+            changes[name] += count
+    return dict(changes) if known else None
+
+
+def _same(state: RunState, wish: Wish) -> RollbackState | None:
+    for standing in state.rollbacks.values():
+        if not standing.open:
+            continue
+        try:
+            made = RollbackPlan.from_json(dict(standing.plan))
+        except LakemarkError:
+            continue
+        same = (made.target.record, made.reason, made.requester, made.flags, made.timeline)
+        if same == (wish.record, wish.reason, wish.requester, wish.flags, state.timeline):
+            return standing
+    return None
+
+
+def _identity(state: RunState, wish: Wish) -> str:
+    """`rb-` and ten hex digits: the same for the same wish at the same count of rollbacks."""
+    flags = wish.flags.as_json()
+    named: list[JSON] = [
+        state.run,
+        wish.record,
+        wish.reason,
+        wish.requester,
+        flags,
+        state.timeline,
+        len(state.rollbacks),
+    ]
+    return "rb-" + sha256(canonical(named)).hexdigest()[:10]
+
+
+def open_rollbacks(site: Site) -> Iterable[tuple[str, RollbackState]]:
+    """(run, request) of every rollback that is neither applied nor ended."""
+    for run in site.ledger.runs():
+        for state in site.ledger.run(run).rollbacks.values():
+            if state.open:
+                yield run, state

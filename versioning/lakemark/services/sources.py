@@ -1,0 +1,109 @@
+"""Where a checkpoint's bytes can be read from, nearest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import BinaryIO
+
+from lakemark.errors import LakemarkError, NoReplica
+from lakemark.model.checkpoint import File
+from lakemark.model.entry import Draft
+from lakemark.model.instants import to_text
+from lakemark.model.ledger import Place, RecordState, Replica, RunState
+from lakemark.ports import Checkpoint, CheckpointStore, Damage, Site
+from lakemark.services.appending import Settled, checkpoint, require_identity
+
+_DISTANCE = {"hot": 0, "warm": 1, "cold": 2}
+
+
+def nearest(site: Site, found: RecordState, *, only: str | None = None) -> list[tuple[Replica, CheckpointStore]]:
+    """Replicas this node can reach by configuration, sound ones first, then hot before warm before cold.
+
+    `only`: of that tier. Raises NotFound for an unknown tier, NoReplica where nothing is left.
+    """
+    if only is not None:
+        site.store(only)
+    here = [
+        (replica, site.tiers[place.tier])
+        for place, replica in found.replicas.items()
+        if place.tier in site.tiers and place.node in (None, site.node) and only in (None, place.tier)
+    ]
+    here.sort(key=lambda pair: (not pair[0].sound, _DISTANCE[pair[1].tier_class], pair[1].name))
+    if not here:
+        others = ", ".join(sorted(f"{p.tier} of {p.node}" if p.node else p.tier for p in found.replicas)) or "nowhere"
+        what = f"{found.record.run}@{found.record.step} ({found.record.id[:12]})"
+        where = f"in {only}" if only else f"that {site.node} can reach"
+        raise NoReplica(
+            f"{what} has no replica {where}; it is {others}", advice="Try on the node that has it, or another tier."
+        )
+    return here
+
+
+def candidates(site: Site, found: RecordState, *, only: str | None = None) -> Candidates:
+    """A `Fetch` over `nearest`: for each file every replica in turn."""
+    return Candidates(site, found, nearest(site, found, only=only))
+
+
+class Candidates:
+    """Opens a file from one replica after the other. A tier that is not the one the ledger knows is passed over."""
+
+    def __init__(self, site: Site, found: RecordState, replicas: list[tuple[Replica, CheckpointStore]]) -> None:
+        self._site = site
+        self._found = found
+        self._replicas = replicas
+        self._usable: dict[Place, Checkpoint] = {}
+        self.skipped: dict[Place, LakemarkError] = {}
+
+    def __call__(self, file: File) -> Iterable[tuple[Place, AbstractContextManager[BinaryIO]]]:
+        return self._each(file)
+
+    def _each(self, file: File) -> Iterator[tuple[Place, AbstractContextManager[BinaryIO]]]:
+        for replica, store in self._replicas:
+            if replica.place in self.skipped:
+                continue
+            try:
+                opened = store.open(self._checkpoint(replica.place, store), file)
+            except LakemarkError as error:
+                self.skipped[replica.place] = error
+                continue
+            yield replica.place, opened
+
+    def _checkpoint(self, place: Place, store: CheckpointStore) -> Checkpoint:
+        if place not in self._usable:
+            require_identity(self._site, store)
+            tier = None if place.node else place.tier
+            self._usable[place] = checkpoint(self._site, self._found, tier=tier)
+        return self._usable[place]
+
+
+def note_damage(site: Site, found: RecordState, place: Place, damages: Iterable[Damage]) -> None:
+    """Appends that the replica at `place` is not what the ledger says, so that nobody counts on it. Once per state."""
+    listed = list(damages)
+    suspect = bool(listed) and all(damage.suspect for damage in listed)
+    record = found.record
+    before = found.replicas.get(place)
+
+    def decide(state: RunState) -> Draft:
+        now = state.records[record.id].replicas.get(place)
+        if now is None or (now.suspect, now.damaged) == (suspect, not suspect):
+            raise Settled(None)
+        item = {
+            "record": record.id,
+            "tier": place.tier,
+            "node": place.node,
+            "ok": False,
+            "suspect": suspect,
+            "damaged": [f"{damage.path}: {damage.why}" for damage in listed[:100]],
+        }
+        return Draft(
+            kind="verified", timeline=record.timeline, body={"items": [item], "verified_at": to_text(site.now())}
+        )
+
+    stamp = site.stamp(
+        f"damage:{record.id}:{place.tier}:{place.node}:{before.verified_at if before else None}:{suspect}"
+    )
+    try:
+        site.ledger.append(record.run, decide, stamp)
+    except Settled:
+        return

@@ -1,0 +1,109 @@
+"""Verify: read a replica's bytes back, compare them with the manifest, and record what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lakemark.errors import LakemarkError
+from lakemark.model.entry import Draft
+from lakemark.model.instants import to_text
+from lakemark.model.ledger import Place, RecordState, RunState
+from lakemark.ports import Damage, Site
+from lakemark.services.appending import Settled, checkpoint, require_identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One replica, read back. `damages` empty: every byte is right. error: it could not be read (nothing is recorded)."""
+
+    record: str
+    run: str
+    step: int
+    place: Place
+    damages: tuple[Damage, ...] = ()
+    error: LakemarkError | None = None
+
+    @property
+    def ok(self) -> bool:
+        return not self.damages and self.error is None
+
+
+@dataclass(slots=True, kw_only=True)
+class Verified:
+    """Every replica looked at."""
+
+    looks: list[Look] = field(default_factory=list)
+
+    @property
+    def damaged(self) -> list[Look]:
+        return [look for look in self.looks if look.damages]
+
+
+def verify(site: Site, records: Sequence[RecordState], *, tier: str | None = None) -> Verified:
+    """Reads every reachable replica of `records` (of `tier` only, if given) back, whole, and records the outcome.
+
+    One entry per run for the pass. A replica that can't be reached is in the answer, not in the ledger.
+    """
+    if tier is not None:
+        site.store(tier)
+    result = Verified()
+    for found in records:
+        for place in list(found.replicas):
+            if place.tier in site.tiers and place.node in (None, site.node) and tier in (None, place.tier):
+                result.looks.append(look(site, found, place))
+    for run in sorted({look.run for look in result.looks}):
+        record_looks(site, run, [one for one in result.looks if one.run == run and one.error is None])
+    return result
+
+
+def look(site: Site, found: RecordState, place: Place) -> Look:
+    """Reads one replica back. Records nothing."""
+    store = site.tiers[place.tier]
+    record = found.record
+    said = {"record": record.id, "run": record.run, "step": record.step, "place": place}
+    try:
+        require_identity(site, store)
+        held = checkpoint(site, found, tier=None if place.node else place.tier)
+        site.progress.expect(f"verifying {record.run}@{record.step} in {place.tier}", record.size_bytes)
+        damages = store.verify(held, progress=site.progress)
+    except LakemarkError as error:
+        return Look(**said, error=error)  # type: ignore[arg-type]
+    return Look(**said, damages=damages)  # type: ignore[arg-type]
+
+
+def record_looks(site: Site, run: str, looks: Sequence[Look]) -> None:
+    """One `verified` entry for what was seen. Nothing where there is nothing to say."""
+    if not looks:
+        return
+    items = [
+        {
+            "record": one.record,
+            "tier": one.place.tier,
+            "node": one.place.node,
+            "ok": one.ok,
+            "suspect": bool(one.damages) and all(damage.suspect for damage in one.damages),
+            "damaged": [f"{damage.path}: {damage.why}" for damage in one.damages[:100]],
+        }
+        for one in looks
+    ]
+    at = to_text(site.now())
+
+    def decide(state: RunState) -> Draft:
+        still = [item for item in items if _claimed(state, item)]
+        if not still:
+            raise Settled(None)
+        return Draft(kind="verified", timeline=state.timeline, body={"items": still, "verified_at": at})
+
+    sequence = site.ledger.run(run).sequence
+    try:
+        site.ledger.append(run, decide, site.stamp(f"verified:{site.node}:{at}:{sequence}"))
+    except Settled:
+        return
+    site.progress.step("verify.recorded")
+
+
+def _claimed(state: RunState, item: Mapping[str, object]) -> bool:
+    found = state.records.get(str(item["record"]))
+    node = item["node"]
+    return found is not None and Place(tier=str(item["tier"]), node=str(node) if node else None) in found.replicas
