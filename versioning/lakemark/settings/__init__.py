@@ -1,0 +1,81 @@
+"""`lakemark.yaml` and the environment, as one frozen `Settings`.
+
+Reads no global state but the clock (`clock`): environment, working directory and
+host name are arguments. Knows nothing of stores; `lakemark.site` does.
+"""
+
+from lakemark.settings.clock import clock_from, is_simulated
+from lakemark.settings.keypairs import (
+    KeyPair,
+    Secret,
+    credentials,
+    is_loopback,
+    lakefs_credentials,
+    with_sandbox,
+)
+from lakemark.settings.load import Loaded, Shown, load, loads, schema
+from lakemark.settings.parts import (
+    ApprovalSettings,
+    DataSettings,
+    DrillSettings,
+    FlowSettings,
+    LedgerSettings,
+    LimitSettings,
+    NotifySettings,
+    ObjectiveSettings,
+    SandboxSettings,
+    ServeSettings,
+    WatchSettings,
+)
+from lakemark.settings.policies import (
+    AdmitSettings,
+    BestSettings,
+    PolicySettings,
+    ResidenceSettings,
+    RetentionSettings,
+)
+from lakemark.settings.schema import Settings
+from lakemark.settings.templates import PROFILES, render
+from lakemark.settings.tiers import DirectoryTier, HotTree, S3Tier, Tier, TierSettings
+from lakemark.settings.units import bytes_of
+
+__all__ = [
+    "PROFILES",
+    "AdmitSettings",
+    "ApprovalSettings",
+    "BestSettings",
+    "DataSettings",
+    "DirectoryTier",
+    "DrillSettings",
+    "FlowSettings",
+    "HotTree",
+    "KeyPair",
+    "LedgerSettings",
+    "LimitSettings",
+    "Loaded",
+    "NotifySettings",
+    "ObjectiveSettings",
+    "PolicySettings",
+    "ResidenceSettings",
+    "RetentionSettings",
+    "S3Tier",
+    "SandboxSettings",
+    "Secret",
+    "ServeSettings",
+    "Settings",
+    "Shown",
+    "Tier",
+    "TierSettings",
+    "WatchSettings",
+    "bytes_of",
+    "clock_from",
+    "credentials",
+    "is_loopback",
+    "is_simulated",
+    "lakefs_credentials",
+    "load",
+    "loads",
+    "render",
+    "schema",
+    "with_sandbox",
+]
