@@ -1,0 +1,171 @@
+"""Starts services side by side, waits until each really serves, and takes back what did not come up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lakemark.errors import Misconfigured, StoreUnavailable
+from lakemark.sandbox import loopback, processes, state
+
+__all__ = ["Crew", "Service", "everything_of", "mark"]
+
+_POLL_SECONDS = 0.05
+_NEWS_SECONDS = 10.0
+_RELEASE_SECONDS = 2.0
+_TAIL_LINES = 12
+_TAIL_BYTES = 4_096
+
+
+@dataclass(frozen=True)
+class Service:
+    """One server to run.
+
+    `waits_for` says in words what is missing before it serves, None when nothing is. The process gets
+    `ends_within` seconds between SIGTERM and SIGKILL.
+    """
+
+    name: str
+    url: str
+    ports: Sequence[int]
+    start: processes.Start
+    waits_for: Callable[[], str | None]
+    ends_within: float
+
+
+def mark(directory: Path, name: str) -> str:
+    """What tells the processes of this service from those of another sandbox."""
+    return f"{directory.resolve()}#{name}"
+
+
+def everything_of(directory: Path, name: str, known: state.Started | None) -> list[processes.Identity]:
+    """The service's living processes: the one noted, and whatever it started, even where the note was lost."""
+    found = processes.marked(mark(directory, name))
+    if known is not None and known.identity not in found and processes.alive(known.identity):
+        found.append(known.identity)
+    return found
+
+
+@dataclass
+class Crew:
+    """The services of one `up`.
+
+    `report` gets lines for a person. A service that ran before and is silent for `silent_within` seconds
+    is restarted; a busy one should not be.
+    """
+
+    directory: Path
+    report: Callable[[str], None]
+    ready_within: float
+    silent_within: float
+    started: dict[str, state.Started]
+    fresh: dict[str, Service] = field(default_factory=dict)
+    ready_seconds: dict[str, float] = field(default_factory=dict)
+    _since: dict[str, float] = field(default_factory=dict)
+
+    def ensure(self, service: Service) -> bool:
+        """Start it unless its process lives; says whether it was started."""
+        self._since[service.name] = time.monotonic()
+        if self.lives(service.name):
+            return False
+        self._start(service)
+        return True
+
+    def lives(self, name: str) -> bool:
+        known = self.started.get(name)
+        return known is not None and processes.alive(known.identity)
+
+    def wait(self, services: Iterable[Service]) -> None:
+        """Until each serves.
+
+        Raises `StoreUnavailable` when one ends or is not ready in time; the end of its log goes to `report`.
+        """
+        waiting = {service.name: service for service in services}
+        news = time.monotonic() + _NEWS_SECONDS
+        while waiting:
+            missing = {name: self._look(service) for name, service in waiting.items()}
+            waiting = {name: service for name, service in waiting.items() if missing[name] is not None}
+            if waiting and time.monotonic() > news:
+                news += _NEWS_SECONDS
+                self.report("; ".join(f"{name} waits for {missing[name]}" for name in waiting))
+            if waiting:
+                time.sleep(_POLL_SECONDS)
+
+    def abandon(self) -> None:
+        """End what this `up` started, and nothing that ran before."""
+        for service in reversed(self.fresh.values()):
+            self._end(service)
+        state.save(self.directory, self.started)
+
+    def _look(self, service: Service) -> str | None:
+        known = self.started[service.name]
+        if (ended := processes.exit_status(known.identity)) is not None:
+            if service.name in self.fresh:
+                raise self._failed(service, ended)
+            self._start(service)  # it was about to end when `ensure` looked
+        missing = service.waits_for()
+        seconds = time.monotonic() - self._since[service.name]
+        if missing is None:
+            self._ready(service, seconds)
+        elif service.name not in self.fresh and seconds > self.silent_within:
+            self.report(f"{service.name} is silent since {seconds:.0f} s, waiting for {missing}: restarting it")
+            self._end(service)
+            self._start(service)
+        elif seconds > self.ready_within:
+            raise self._failed(service, f"still waits for {missing} after {seconds:.0f} s")
+        return missing
+
+    def _ready(self, service: Service, seconds: float) -> None:
+        if service.name in self.fresh:
+            self.ready_seconds[service.name] = round(seconds, 2)
+            self.report(f"{service.name} is ready after {seconds:.1f} s: {service.url}")
+        else:
+            self.report(f"{service.name} runs already: {service.url}")
+
+    def _start(self, service: Service) -> None:
+        left = everything_of(self.directory, service.name, self.started.get(service.name))
+        processes.end(left, within_seconds=service.ends_within)
+        if taken := _taken(service.ports):
+            ports = ", ".join(map(str, taken))
+            raise Misconfigured(
+                f"{service.name} needs port {ports} on {loopback.HOST}, and another program has it",
+                advice=f"End that program (`ss -ltnp | grep {taken[0]}` names it) or configure another port.",
+            )
+        self.fresh[service.name] = service
+        self._since[service.name] = time.monotonic()
+        identity = processes.start(service.start, mark=mark(self.directory, service.name))
+        self.started[service.name] = state.Started(service.name, service.url, identity)
+        state.save(self.directory, self.started)
+
+    def _end(self, service: Service) -> None:
+        left = everything_of(self.directory, service.name, self.started.pop(service.name, None))
+        processes.end(left, within_seconds=service.ends_within)
+
+    def _failed(self, service: Service, how: str) -> StoreUnavailable:
+        log = service.start.log
+        lines = _tail(log)
+        for line in lines:
+            self.report(f"  {service.name}: {line}")
+        return StoreUnavailable(
+            f"{service.name} {how}", advice=f"Read {log}, mend what it names, then run `lakemark up` again."
+        )
+
+
+def _taken(ports: Sequence[int]) -> list[int]:
+    """Those that stay taken; a process that was just killed gives its own up a moment later."""
+    deadline = time.monotonic() + _RELEASE_SECONDS
+    while (taken := [port for port in ports if not loopback.is_free(port)]) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    return taken
+
+
+def _tail(log: Path) -> list[str]:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return []
+    return [line for line in text.splitlines() if line.strip()][-_TAIL_LINES:]

@@ -1,0 +1,105 @@
+"""The server's addresses."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+
+from lakemark.sandbox.lakefs import commit_routes, object_routes, repository_routes
+from lakemark.sandbox.lakefs.faults import NOT_FOUND
+from lakemark.sandbox.lakefs.uploads import upload
+from lakemark.sandbox.lakefs.web import NO_CONTENT, Call, Handler, Store, answering, reading, writing
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+__all__ = ["VERSION", "create_app"]
+
+VERSION = "1.84.0-stand-in"
+
+_REPOSITORY = "/repositories/{repository}"
+_BRANCH = _REPOSITORY + "/branches/{branch}"
+_REF = _REPOSITORY + "/refs/{ref}"
+
+_READING: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", _REPOSITORY, repository_routes.get_repository),
+    ("GET", _REPOSITORY + "/branches", repository_routes.list_branches),
+    ("GET", _BRANCH, repository_routes.get_branch),
+    ("GET", _BRANCH + "/diff", object_routes.diff_branch),
+    ("GET", _REPOSITORY + "/commits/{ref}", commit_routes.get_commit),
+    ("GET", _REF + "/commits", commit_routes.log),
+    ("HEAD", _REF + "/objects", object_routes.head_object),
+    ("GET", _REF + "/objects", object_routes.get_object),
+    ("GET", _REF + "/objects/stat", object_routes.stat_object),
+    ("GET", _REF + "/objects/ls", object_routes.list_objects),
+    ("GET", _REPOSITORY + "/refs/{left}/diff/{right}", object_routes.diff_refs),
+    ("GET", _REPOSITORY + "/tags", repository_routes.list_tags),
+    ("GET", _REPOSITORY + "/tags/{tag}", repository_routes.get_tag),
+    ("GET", _REPOSITORY + "/settings/branch_protection", repository_routes.get_protection),
+    ("GET", _REPOSITORY + "/settings/gc_rules", repository_routes.get_gc_rules),
+    ("POST", _REPOSITORY + "/gc/prepare_commits", repository_routes.prepare_gc),
+)
+
+_WRITING: tuple[tuple[str, str, Handler], ...] = (
+    ("DELETE", _REPOSITORY, repository_routes.delete_repository),
+    ("POST", _REPOSITORY + "/branches", repository_routes.create_branch),
+    ("DELETE", _BRANCH, repository_routes.delete_branch),
+    ("PUT", _BRANCH, repository_routes.reset),
+    ("PUT", _BRANCH + "/hard_reset", repository_routes.hard_reset),
+    ("POST", _BRANCH + "/commits", commit_routes.create_commit),
+    ("POST", _BRANCH + "/revert", commit_routes.revert),
+    ("POST", _BRANCH + "/cherry-pick", commit_routes.cherry_pick),
+    ("DELETE", _BRANCH + "/objects", object_routes.delete_object),
+    ("POST", _BRANCH + "/objects/delete", object_routes.delete_objects),
+    ("POST", _REF + "/merge/{branch}", commit_routes.merge),
+    ("POST", _REPOSITORY + "/tags", repository_routes.create_tag),
+    ("DELETE", _REPOSITORY + "/tags/{tag}", repository_routes.delete_tag),
+    ("PUT", _REPOSITORY + "/settings/branch_protection", repository_routes.set_protection),
+    ("PUT", _REPOSITORY + "/settings/gc_rules", repository_routes.set_gc_rules),
+    ("DELETE", _REPOSITORY + "/settings/gc_rules", repository_routes.drop_gc_rules),
+)
+
+
+def create_app(directory: Path, *, access_key: str, secret_key: str) -> Starlette:
+    """A server that keeps everything below `directory`, which no other process may use meanwhile."""
+    store = Store(directory, access_key, secret_key)
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        yield
+        store.database.close()
+
+    routes = [
+        Route("/healthcheck", _healthy),
+        Route("/config/version", answering(store, _version)),
+        Route("/repositories", answering(store, partial(repository_routes.list_repositories, store))),
+        Route("/repositories", answering(store, partial(repository_routes.create_repository, store)), methods=["POST"]),
+        Route(_BRANCH + "/objects", upload(store), methods=["POST"]),
+        *(Route(path, reading(store, handler), methods=[method]) for method, path, handler in _READING),
+        *(Route(path, writing(store, handler), methods=[method]) for method, path, handler in _WRITING),
+        Route("/{rest:path}", _unknown, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
+    ]
+    return Starlette(routes=[Mount("/api/v1", routes=routes), Route("/_health", _alive)], lifespan=lifespan)
+
+
+async def _healthy(_request: Request) -> Response:
+    return Response(status_code=NO_CONTENT)
+
+
+async def _alive(_request: Request) -> Response:
+    return Response("alive!")
+
+
+async def _unknown(_request: Request) -> Response:
+    return JSONResponse({"message": "invalid API endpoint"}, NOT_FOUND)
+
+
+def _version(_call: Call) -> Response:
+    return JSONResponse({"version": VERSION, "version_context": "lakeFS"})

@@ -1,0 +1,51 @@
+"""Three-way comparison and merge of trees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakemark.sandbox.lakefs import trees
+from lakemark.sandbox.lakefs.entries import Entry
+from lakemark.sandbox.lakefs.faults import CONFLICT, Fault, no_changes
+from lakemark.sandbox.lakefs.scope import Scope
+from lakemark.sandbox.lakefs.trees import Change
+
+__all__ = ["DEFAULT", "DESTINATION_WINS", "SOURCE_WINS", "Outcome", "compare", "merge"]
+
+DEFAULT = ""
+DESTINATION_WINS = "dest-wins"
+SOURCE_WINS = "source-wins"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A path that the source changed since the base, and whether the destination changed it otherwise."""
+
+    change: Change
+    conflict: bool
+
+
+def compare(scope: Scope, *, destination: str, source: str, base: str) -> list[Outcome]:
+    """What a merge of one tree into another would bring, in path order."""
+    theirs = {change.path: change for change in trees.changes(scope, base, destination)}
+    outcomes = []
+    for change in trees.changes(scope, base, source):
+        other = theirs.get(change.path)
+        if other is None:
+            outcomes.append(Outcome(change, conflict=False))
+        elif not trees.same(Change(change.path, other.after, change.after)):
+            outcomes.append(Outcome(change, conflict=True))
+    return outcomes
+
+
+def merge(scope: Scope, *, destination: str, source: str, base: str, strategy: str, allow_empty: bool = False) -> str:
+    """The merged tree's id; raises Fault 409 on a conflict left undecided, 400 when the source has no changes."""
+    if source == base and not allow_empty:
+        raise no_changes()
+    patch: dict[str, Entry | None] = {}
+    for outcome in compare(scope, destination=destination, source=source, base=base):
+        if outcome.conflict and strategy == DEFAULT:
+            raise Fault(CONFLICT, "conflict found")
+        if not (outcome.conflict and strategy == DESTINATION_WINS):
+            patch[outcome.change.path] = outcome.change.after
+    return trees.apply(scope, destination, patch) if patch else destination

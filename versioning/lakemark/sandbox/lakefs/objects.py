@@ -1,0 +1,111 @@
+"""Objects as a ref shows them, and their upload and removal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from lakemark.sandbox.lakefs import refs, rules, staging, trees
+from lakemark.sandbox.lakefs.blobs import Blob
+from lakemark.sandbox.lakefs.entries import Entry
+from lakemark.sandbox.lakefs.faults import FORBIDDEN, NOT_FOUND, PRECONDITION_FAILED, Fault
+from lakemark.sandbox.lakefs.history import find_commit
+from lakemark.sandbox.lakefs.scope import Scope
+
+__all__ = ["below", "check_upload", "find", "remove", "scanner", "stage", "stats"]
+
+
+def find(scope: Scope, ref: str, path: str) -> Entry:
+    """Raise Fault 404 where the ref or the path is not there, 410 where the ref's tree is not."""
+    resolved = refs.resolve(scope, ref)
+    is_staged, entry = False, None
+    if resolved.staged_on is not None:
+        is_staged, entry = staging.find(scope, resolved.staged_on, path)
+    if not is_staged:
+        entry = trees.find(scope, resolved.commit.tree, path)
+    if entry is None:
+        raise Fault(NOT_FOUND, "not found")
+    return entry
+
+
+def stats(scope: Scope, entry: Entry, *, with_metadata: bool) -> dict[str, Any]:
+    """An object in the API's form."""
+    return {
+        "checksum": entry.checksum,
+        "content_type": entry.content_type,
+        "metadata": entry.metadata if with_metadata else {},
+        "mtime": entry.modified_s,
+        "path": entry.path,
+        "path_type": "object",
+        "physical_address": f"{scope.repository.namespace}/data/{entry.blob}",
+        "size_bytes": entry.size_bytes,
+    }
+
+
+def scanner(scope: Scope, ref: str) -> Callable[[str], Iterator[Entry]]:
+    """From a path to the ref's entries from there on, in path order; raises as `find`."""
+    resolved = refs.resolve(scope, ref)
+    overlay = {} if resolved.staged_on is None else staging.staged(scope, resolved.staged_on)
+    return partial(staging.scan, scope, resolved.commit.tree, overlay)
+
+
+def below(scope: Scope, ref: str, prefix: str) -> Iterator[Entry]:
+    """The ref's entries whose path begins with `prefix`; raises as `find`."""
+    for entry in scanner(scope, ref)(prefix):
+        if not entry.path.startswith(prefix):
+            return
+        yield entry
+
+
+def check_upload(scope: Scope, branch: str, path: str, *, only_if_absent: bool) -> None:
+    """Raise what `stage` would, without the bytes."""
+    try:
+        refs.find_branch(scope, branch)
+    except Fault as fault:
+        raise Fault(fault.status, f"branch '{branch}' not found") from None
+    if only_if_absent and _exists(scope, branch, path):
+        raise Fault(PRECONDITION_FAILED, "path already exists")
+    _check_writable(scope, branch)
+
+
+def stage(
+    scope: Scope,
+    branch: str,
+    path: str,
+    *,
+    blob: Blob,
+    content_type: str,
+    metadata: Mapping[str, str],
+    only_if_absent: bool,
+) -> Entry:
+    """Stage an object whose bytes are on disk; raises Fault 403, 404 or 412."""
+    check_upload(scope, branch, path, only_if_absent=only_if_absent)
+    entry = Entry(path, blob.name, blob.checksum, blob.size_bytes, int(time.time()), content_type, dict(metadata))
+    staging.put(scope, branch, entry)
+    return entry
+
+
+def remove(scope: Scope, branch: str, paths: list[str]) -> None:
+    """Remove paths from a branch. Those that are not there are no fault."""
+    pointer = refs.find_branch(scope, branch)
+    _check_writable(scope, branch)
+    commit = find_commit(scope, pointer.commit_id)
+    for path in paths:
+        staging.remove(scope, branch, commit.tree if commit else trees.NO_TREE, path)
+
+
+def _exists(scope: Scope, branch: str, path: str) -> bool:
+    try:
+        find(scope, branch, path)
+    except Fault as fault:
+        if fault.status == NOT_FOUND:
+            return False
+        raise
+    return True
+
+
+def _check_writable(scope: Scope, branch: str) -> None:
+    if rules.protects(scope, branch):
+        raise Fault(FORBIDDEN, "cannot write to protected branch")

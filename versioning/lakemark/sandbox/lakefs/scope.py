@@ -1,0 +1,38 @@
+"""What an operation works on: one repository, seen through one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from lakemark.sandbox.lakefs.blobs import Blobs
+from lakemark.sandbox.lakefs.faults import NOT_FOUND, Fault
+
+__all__ = ["Repository", "Scope", "find_repository"]
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """`created_s` counts from the Unix epoch."""
+
+    id: str
+    namespace: str
+    default_branch: str
+    created_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A repository within a transaction."""
+
+    db: sqlite3.Connection
+    blobs: Blobs
+    repository: Repository
+
+
+def find_repository(db: sqlite3.Connection, name: str) -> Repository:
+    """Raise Fault 404 where there is none of that name."""
+    row = db.execute("SELECT id, namespace, default_branch, created_s FROM repository WHERE id = ?", (name,)).fetchone()
+    if row is None:
+        raise Fault(NOT_FOUND, "repository not found")
+    return Repository(*row)
