@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.services_fixtures"]
+
 IN_CI = os.environ.get("CI", "").lower() == "true"
 
 settings.register_profile("default", deadline=None, max_examples=50)

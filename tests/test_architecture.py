@@ -11,22 +11,25 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(path for folder in ("versioning", "flows") for path in (ROOT / folder).rglob("*.py"))
 
-# One adapter module each, whichever it is.
-ONE_ADAPTER = [
-    ("blake3",),
-    ("boto3", "botocore", "types_boto3_s3"),
-    ("dvc",),
-    ("lakefs_client",),
-    ("pyarrow",),
-    ("pygit2",),
-]
+# A vendor has one adapter: modules of one name, `lakemark.adapters.<name>` and `lakemark.adapters.<name>_…`.
+ADAPTERS = {
+    "blake3": "digests",
+    "boto3": "blobs_s3",
+    "botocore": "blobs_s3",
+    "dvc": "dvc",
+    "lakefs_client": "lakefs",
+    "pyarrow": "arrow",
+    "pygit2": "git",
+    "types_boto3_s3": "blobs_s3",
+    "urllib3": "lakefs",
+}
 # The edges' frameworks, by room.
 ROOMS = {
     "cyclopts": ["lakemark.cli"],
     "fastapi": ["lakemark.web"],
     "jinja2": ["lakemark.web"],
     "lupa": ["lakemark.sandbox"],
-    "multipart": ["lakemark.sandbox"],
+    "python_multipart": ["lakemark.sandbox"],
     "numpy": ["lakemark.sandbox"],
     "prefect": ["flows"],
     "pydantic": ["flows", "lakemark.settings", "lakemark.web"],
@@ -35,7 +38,7 @@ ROOMS = {
     "rich": ["lakemark.cli"],
     "starlette": ["lakemark.sandbox", "lakemark.web"],
     "uvicorn": ["lakemark.cli", "lakemark.sandbox", "lakemark.web"],
-    "yaml": ["lakemark.settings"],
+    "yaml": ["lakemark.sandbox.lakefs", "lakemark.settings"],
 }
 
 
@@ -52,11 +55,11 @@ def inside(module, room):
     return module == room or module.startswith(f"{room}.")
 
 
-@pytest.mark.parametrize("vendor", ONE_ADAPTER, ids="+".join)
+@pytest.mark.parametrize("vendor", ADAPTERS)
 def test_a_vendor_has_one_adapter(graph, vendor):
-    homes = set().union(*(importers(graph, name) for name in vendor))
-    assert len(homes) <= 1, f"{vendor[0]} is imported by {sorted(homes)}: leave it to one of them"
-    assert all(inside(home, "lakemark.adapters") for home in homes)
+    home = f"lakemark.adapters.{ADAPTERS[vendor]}"
+    strays = [at for at in importers(graph, vendor) if at != home and not at.startswith(f"{home}_")]
+    assert strays == [], f"{vendor} is imported outside {home}"
 
 
 @pytest.mark.parametrize("vendor", ROOMS)
@@ -66,7 +69,7 @@ def test_a_framework_stays_in_its_rooms(graph, vendor):
 
 
 def test_every_vendor_is_listed_here(graph):
-    known = {name for group in ONE_ADAPTER for name in group} | set(ROOMS)
+    known = set(ADAPTERS) | set(ROOMS)
     roots = {name for name in graph.modules if graph.is_module_squashed(name)}
     assert roots - known - sys.stdlib_module_names == set()
 

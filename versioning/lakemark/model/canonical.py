@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
+from json.encoder import encode_basestring
 from typing import Final, TypeAlias
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
@@ -31,9 +32,14 @@ def digest(value: JSON) -> str:
 
 
 def parse(text: bytes | str) -> JSON:
-    """JSON without its two traps: a key given twice and NaN or Infinity are a ValueError, as is anything malformed."""
+    """JSON without its traps: a key given twice and NaN or Infinity are a ValueError, as is anything malformed.
+
+    A whole number beyond ±(2**53 - 1) is a float, as it is to every other reader, so that `canonical` can write it again.
+    """
     try:
-        value: JSON = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        value: JSON = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_finite
+        )
     except RecursionError as error:
         message = "nested too deeply"
         raise ValueError(message) from error
@@ -44,7 +50,7 @@ def _text(value: JSON) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+        return encode_basestring(value)
     if isinstance(value, int):
         if abs(value) > _SAFE_INTEGER:
             message = f"{value} does not fit the integers every JSON reader keeps exact (±{_SAFE_INTEGER})"
@@ -100,6 +106,19 @@ def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
         message = f"the key {twice!r} is given twice"
         raise ValueError(message)
     return result
+
+
+def _integer(text: str) -> int | float:
+    value = int(text)
+    return value if abs(value) <= _SAFE_INTEGER else _finite(text)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        message = f"{text[:40]} is beyond every number of JSON readers"
+        raise ValueError(message)
+    return value
 
 
 def _refuse_constant(name: str) -> JSON:

@@ -164,6 +164,8 @@ class Manifest:
         read = Fields(value, "a manifest")
         try:
             read.format(FORMAT)
+            if not isinstance(value, Mapping) or "files" not in value:
+                raise ValueError("a manifest without files")
             return cls(
                 part_size_bytes=read.integer("part_size_bytes"),
                 framework=read.text("framework", default="generic"),

@@ -39,7 +39,7 @@ KINDS: Final[Mapping[str, str]] = {
     "verified": "items[{record, tier, node, ok, damaged[], suspect}], verified_at",
     "drilled": "items[{record, tier, ok, restored_seconds, data_ok}]",
     "resumed": "record, attempt, job, directory, fork{timeline, step, record} or null, moved_aside[], inferred",
-    "rollback_requested": "rollback, plan, digest, requester, expires_at",
+    "rollback_requested": "rollback, plan, digest, requester, expires_at, flow_run (Prefect's, if one waits for it)",
     "rollback_approved": "rollback, digest, by, alone",
     "rollback_refused": "rollback, by, expired",
     "rolled_back": "rollback, record, fork{timeline, step, record}, data[{repository, branch, commit}], checkpoint_dir",

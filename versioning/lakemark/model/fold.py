@@ -58,9 +58,15 @@ def mentions(entry: Entry, contents: Contents) -> frozenset[str]:
     """Ids of the records whose state `entry` may change: of every other record it says nothing."""
     if entry.kind not in _OF_RECORDS:
         return frozenset()
-    named = {entry.record, contents.record.supersedes if contents.record else None}
+    record = contents.record
+    named = {entry.record, *((record.id, record.supersedes) if record else ())}
     named.update(_text(item, "record") for item in _items(entry.body))
     return frozenset(identity for identity in named if identity)
+
+
+def structural(entry: Entry) -> bool:
+    """Whether `entry` says something of the run itself: folding only these gives its state without the records."""
+    return entry.kind not in _OF_RECORDS | {"drilled"} or (entry.kind == "bound" and entry.record is None)
 
 
 def foreseen(state: RunState, entry: Entry, contents: Contents) -> RunState:
@@ -142,9 +148,9 @@ def _committed(state: RunState, entry: Entry, contents: Contents) -> None:
 
 
 def _bound(state: RunState, entry: Entry, contents: Contents) -> None:
-    found = state.records.get(entry.record or "")
+    found, data = state.records.get(entry.record or ""), _data(entry.body)
     if found is not None:
-        _change(state, entry.record, record=contents.record or found.record.with_data(_data(entry.body)))
+        _change(state, entry.record, record=contents.record or found.record.with_data(data))
     elif entry.record is None:
         state.intervals.append(_interval(state, entry, None))
 
@@ -194,8 +200,9 @@ def _resumed(state: RunState, entry: Entry, contents: Contents) -> None:
     _fork(state, entry, rollback=None)
     _attempt(state, entry, contents)
     found = state.attempts.get(_text(entry.body, "attempt") or "")
-    if found is not None and found.timeline != entry.timeline:
-        state.attempts[found.id] = replace(found, timeline=entry.timeline)
+    if found is not None:
+        decided = None if entry.body.get("inferred") else entry.record
+        state.attempts[found.id] = replace(found, timeline=entry.timeline, record=found.record or decided)
 
 
 def _rolled_back(state: RunState, entry: Entry, _contents: Contents) -> None:
@@ -233,6 +240,7 @@ def _rollback_requested(state: RunState, entry: Entry, _contents: Contents) -> N
             requested_at=entry.recorded_at,
             expires_at=_instant(body, "expires_at") or entry.recorded_at,
             sequence=entry.sequence,
+            flow_run=_text(body, "flow_run"),
         )
 
 
@@ -321,9 +329,9 @@ _OF_RECORDS = frozenset(
 
 
 def _change(state: RunState, identity: str | None, **changes: Any) -> None:  # noqa: ANN401 - fields of RecordState
-    found = state.records.get(identity or "")
-    if found is not None:
-        state.records[found.record.id] = replace(found, **changes)
+    found = None if identity is None else state.records.get(identity)
+    if identity is not None and found is not None:
+        state.records[identity] = replace(found, **changes)
 
 
 def _interval(state: RunState, entry: Entry, at_step: int | None) -> Interval:

@@ -146,6 +146,7 @@ class RollbackState:
     sequence: int
     state: str = "requested"
     approvals: list[Mapping[str, JSON]] = field(default_factory=list)
+    flow_run: str | None = None
     timeline: int | None = None
 
     @property
@@ -178,7 +179,7 @@ class RunState:
         """A copy that later entries do not reach. Its records are shared: they are replaced, never changed."""
         return replace(
             self,
-            records=dict(self.records),
+            records=self.records.copy(),
             timelines=dict(self.timelines),
             by_step={timeline: list(rows) for timeline, rows in self.by_step.items()},
             intervals=list(self.intervals),

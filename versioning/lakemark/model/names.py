@@ -18,7 +18,7 @@ def is_run(name: str) -> bool:
 def run_for(name: str) -> str:
     """A run name for any text, reversible by `original`: `Llama 7B` -> `x-4c6c616d61203742`.
 
-    A valid name that does not look mapped stays as it is. Longer than 31 UTF-8 bytes when mapped, or empty: ValueError.
+    A valid name that does not look mapped stays as it is. Longer than 30 UTF-8 bytes when mapped, or empty: ValueError.
     """
     if is_run(name) and not _ESCAPE.fullmatch(name):
         return name

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from lakemark.model.ledger import Attempt, Fork, RecordState, RunState
+from lakemark.model.ledger import Attempt, Fork, Interval, RecordState, RunState
 from lakemark.model.record import DataRef, Evidence, record_id
-from lakemark.model.timeline import lineage
+from lakemark.model.timeline import lineage, segments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,7 @@ class Placement:
     """Where a save goes. known: this very content is a record already. fork: a timeline has to be opened first.
 
     collides: another record holds the same run, timeline and step with other bytes, and nothing says which is right.
+    conflicts: the same in a timeline that was left behind; there both are kept, and this one is nobody's newest.
     """
 
     timeline: int
@@ -51,40 +52,54 @@ class Placement:
     supersedes: str | None = None
     fork: Fork | None = None
     collides: str | None = None
+    conflicts: str | None = None
     why: str = ""
 
 
 def place(state: RunState, save: Save) -> Placement:
-    """Decides where a save goes.
+    """Decides by these rules, the first that fits.
 
-    In order: the same bytes are the same record; an explicit commit of other bytes collides unless it
-    supersedes; a find of the same attempt that still holds a sealed file supersedes (it was taken too early); any other
-    find of the same step, or one below the newest step by a later attempt, opens a timeline.
+    The same bytes are the same record. An explicit commit of other bytes collides unless it supersedes. A find of the same
+    attempt that still holds a sealed file supersedes: it was taken too early. Any other find of the same step, or one below
+    what its timeline has, opens a timeline, unless its own was left behind.
     """
     timeline = timeline_of(state, save)
     data = data_of(state, save)
-    known = record_id(state.run, timeline, save.step, save.content)
-    if known in state.records:
-        return Placement(timeline=timeline, data=data, known=known, why="these bytes are committed already")
+    same = _already(state, save, timeline)
+    if same is not None:
+        why = "these bytes are committed already"
+        return Placement(timeline=same.record.timeline, data=data, known=same.record.id, why=why)
+    may_fork = save.found and timeline == state.timeline
+    if not may_fork:
+        timeline = _owner(state, timeline, save.step)
     other = standing(state, timeline, save.step)
     parent = before(state, timeline, save.step)
     placed = Placement(timeline=timeline, parent=parent.record.id if parent else None, data=data)
     if other is None:
-        return _fork(state, placed, save) if _went_back(state, save, timeline) else placed
+        return _fork(state, placed, save) if may_fork and _went_back(state, save, timeline) else placed
     same_attempt = other.record.attempt == save.attempt and other.record.id in save.sealed_again
     if save.supersede or (save.found and same_attempt):
         why = "asked for" if save.supersede else "the same attempt had not finished it when it was taken"
         return replace(placed, supersedes=other.record.id, why=why)
     if not save.found:
         return replace(placed, collides=other.record.id)
-    return _fork(state, placed, save)
+    if may_fork:
+        return _fork(state, placed, save)
+    return replace(
+        placed, conflicts=other.record.id, why="a timeline that was left behind has other bytes at this step"
+    )
 
 
 def timeline_of(state: RunState, save: Save) -> int:
-    """Of `run.resume` if its process read it, else its attempt's, else its directory's, else the current one."""
+    """Of `run.resume` if its process read it, else its attempt's, else its directory's, else the current one.
+
+    A process that went back by itself took its attempt along to the timeline that was opened for it.
+    """
     attempt = state.attempts.get(save.attempt or "")
-    known = (save.resumed_timeline, attempt.timeline if attempt else None, save.directory_timeline)
-    found = next((number for number in known if number in state.timelines), None)
+    said, mine = save.resumed_timeline, attempt.timeline if attempt else None
+    if mine in state.timelines and any(number == said for number, _ in segments(state, mine)):
+        said = mine
+    found = next((number for number in (said, mine, save.directory_timeline) if number in state.timelines), None)
     return state.timeline if found is None else found
 
 
@@ -92,12 +107,15 @@ def data_of(state: RunState, save: Save) -> tuple[DataRef, ...]:
     """What the save's process had open; without a spool file, what it must have had open, or all it may have had."""
     if save.announced:
         return save.data
-    number = timeline_of(state, save)
-    intervals = [interval for interval in state.intervals if interval.timeline == number] or state.intervals[-1:]
+    timeline = timeline_of(state, save)
+    attempt = state.attempts.get(save.attempt or "")
+    intervals = _intervals(state, timeline)
     choices = list(dict.fromkeys(_plain(interval.data) for interval in intervals))
+    if attempt is not None and _began_with(state, attempt, timeline):
+        later = [_plain(interval.data) for interval in intervals if interval.sequence > attempt.sequence]
+        choices = list(dict.fromkeys([_plain(attempt.data), *later]))
     if len(choices) <= 1:
         return choices[0] if choices else ()
-    attempt = state.attempts.get(save.attempt or "")
     if attempt is not None and _opened_last(attempt, save, newest=intervals[-1].sequence):
         return _plain(attempt.data)
     every = dict.fromkeys(ref for choice in choices for ref in choice)
@@ -116,16 +134,54 @@ def standing(state: RunState, timeline: int, step: int) -> RecordState | None:
     return next((found for found in reversed(here) if found.stands), None)
 
 
+def _already(state: RunState, save: Save, timeline: int) -> RecordState | None:
+    """The record of these very bytes at this step in the lineage; of a find that nobody knows the directory of, anywhere."""
+    numbers = [number for number, bound in segments(state, timeline) if bound is None or save.step <= bound]
+    if save.found and not save.announced and save.directory_timeline is None:
+        numbers.extend(sorted(state.timelines, reverse=True))
+    ids = (record_id(state.run, number, save.step, save.content) for number in numbers)
+    return next((state.records[identity] for identity in ids if identity in state.records), None)
+
+
+def _owner(state: RunState, timeline: int, step: int) -> int:
+    """The timeline of the lineage that has this step: below a fork it is one of its parents."""
+    return [number for number, bound in segments(state, timeline) if bound is None or step <= bound][-1]
+
+
+def _intervals(state: RunState, timeline: int) -> list[Interval]:
+    """Of the timeline; where it did not begin with one of its own, of those it came from too: its process may be older."""
+    found: list[Interval] = []
+    for number, _ in segments(state, timeline):
+        here = [interval for interval in state.intervals if interval.timeline == number]
+        found = here + found
+        opened = state.timelines.get(number)
+        if here and opened is not None and here[0].sequence == opened.sequence:
+            break
+    return found or state.intervals[-1:]
+
+
+def _began_with(state: RunState, attempt: Attempt, timeline: int) -> bool:
+    """Whether the attempt opened the timeline by resuming: no other process saves into it, and none before it."""
+    opened = state.timelines.get(timeline)
+    return opened is not None and attempt.sequence == opened.sequence and bool(attempt.data)
+
+
 def _opened_last(attempt: Attempt, save: Save, *, newest: int) -> bool:
     """Whether the attempt began after the last change of data, and the save came after that."""
     started_after = attempt.sequence > newest and bool(attempt.data)
-    return started_after and save.newest_mtime is not None and save.newest_mtime >= attempt.started_at
+    return started_after and save.newest_mtime is not None and save.newest_mtime > attempt.started_at
 
 
 def _went_back(state: RunState, save: Save, timeline: int) -> bool:
-    """Whether a later attempt than the newest record's saves below it: it was resumed from an older step by itself."""
+    """Whether its process was resumed from an older step by itself.
+
+    It saves below where its timeline began, or is of a later attempt than the newest record and saves below that one.
+    """
+    opened = state.timelines.get(timeline)
+    if opened is not None and opened.fork is not None and save.step <= opened.fork.step:
+        return True
     rows = state.by_step.get(timeline)
-    if not save.found or not rows or save.step > rows[-1][0]:
+    if not rows or save.step > rows[-1][0]:
         return False
     newest = state.attempts.get(state.records[rows[-1][2]].record.attempt or "")
     mine = state.attempts.get(save.attempt or "")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, Self
 
 from lakemark.errors import Corrupt
@@ -223,6 +224,7 @@ class Record:
 _DAMAGED: Final = "Every tier keeps a copy of each record: run `lakemark verify`."
 
 
+@lru_cache(maxsize=65_536)
 def record_id(run: str, timeline: int, step: int, content: str) -> str:
     """64 hex digits. `content` is `Manifest.content`."""
     return digest({"run": run, "timeline": timeline, "step": step, "content": content})

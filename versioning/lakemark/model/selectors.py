@@ -21,7 +21,7 @@ from lakemark.errors import NoRecordAsOf, NotFound, Usage, quoted
 from lakemark.model.instants import duration, from_text
 from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.names import run_for
-from lakemark.model.timeline import as_of, latest, lineage, segments, usable
+from lakemark.model.timeline import as_of, latest, lineage, usable
 
 SHORTEST_PREFIX: Final = 8
 _ID: Final = re.compile(r"id:([0-9a-f]{1,64})", re.ASCII)
@@ -267,11 +267,7 @@ def _at_step(state: RunState, timeline: int | None, step: int) -> RecordState:
     steps = sorted(found.record.step for found in lineage(state, timeline))
     near = sorted(sorted(steps, key=lambda have: abs(have - step))[:_CANDIDATES])
     have = f"; nearest are {', '.join(str(have) for have in near)}" if near else "; it has no records"
-    elsewhere = [
-        number
-        for number, rows in sorted(state.by_step.items())
-        if any(row[0] == step for row in rows) and number not in dict(segments(state, timeline))
-    ]
+    elsewhere = [number for number, rows in sorted(state.by_step.items()) if any(row[0] == step for row in rows)]
     also = f"; timeline {elsewhere[0]} has one: {state.run}~{elsewhere[0]}@{step}" if elsewhere else ""
     raise NotFound(
         f"{state.run} has no record of step {step} in this lineage{have}{also}",

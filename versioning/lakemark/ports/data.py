@@ -63,10 +63,13 @@ class HeadAt:
 class DataVersions(Protocol):
     """Guarantees, each a check of `contract.data`.
 
-    - `resolve` answers a full 64-hex commit id that exists; a short id, a branch of that name notwithstanding, is not guessed.
+    - `resolve` answers a commit that exists: 64 hex digits name a commit, anything else a branch, else a tag. A short
+      commit id is never guessed. Everything that takes a `commit` takes 64 hex digits and nothing else (Usage).
     - After `pin` returned, the commit's objects survive the server's garbage collection, and `pin_strength` says so from what
-      the server shows. Pinning the same (commit, branch name) again changes nothing.
-    - A guarded pin can't be deleted, moved, merged into, reverted or written by anybody but `unpin` with its own nonce.
+      the server shows. Pinning the same (commit, branch name) again changes nothing; a name that holds something else is a
+      Conflict, and one that was released is Refused: pin under a new name.
+    - A guarded pin can't be deleted, reset, reverted, picked onto or written by anybody but `unpin` with its own nonce. A
+      merge into it may succeed where what is merged carries no guard: `pin_strength` then says `none`.
     - `readable` has read bytes; it is not fooled by a stat or HEAD that still answers after bytes were collected.
     - `branch_at` makes a branch at exactly that commit, or finds it there; one that is elsewhere is a Conflict.
     - `read` gives the bytes of that commit, whatever became of branches since.
@@ -78,13 +81,20 @@ class DataVersions(Protocol):
         """`ref`: a branch, a tag or a full commit id."""
 
     def pin(self, repository: str, commit: str, *, branch: str, nonce: str) -> MadePin:
-        """Makes the pin `branch` of `commit`, as strong as the repository allows."""
+        """Makes the pin `branch` of `commit`, as strong as the repository allows.
+
+        branch: `pin-` and letters, digits, `_`, `-`. nonce: 4 to 64 of those; never used for another pin. Takes up to 8 s
+        where a repository gets its first pin.
+        """
 
     def pin_strength(self, repository: str, commit: str, *, branch: str) -> Strength:
         """What the pin is worth now: re-read, not remembered. `none` where it is gone or elsewhere."""
 
     def unpin(self, repository: str, commit: str, *, branch: str, nonce: str, reason: str) -> None:
-        """Opens the pin's guard with its nonce and deletes it. A no-op where it is gone."""
+        """Opens the pin's guard with its nonce and deletes it. A no-op where it is gone.
+
+        Raises Refused for another nonce, Conflict where the branch is no pin of `commit` any more.
+        """
 
     def readable(self, repository: str, commit: str, *, sample: int) -> tuple[str, ...]:
         """Paths, of up to `sample` spread over the commit, whose bytes can't be read any more. Empty: all were read."""
@@ -92,7 +102,7 @@ class DataVersions(Protocol):
     def branch_at(self, repository: str, name: str, commit: str) -> None: ...
 
     def delete_branch(self, repository: str, name: str, *, only_at: str) -> bool:
-        """Deletes the branch if its head is `only_at`; False where it is elsewhere or gone."""
+        """Deletes the branch if its head is `only_at`; False where it is elsewhere, gone, or has uncommitted changes."""
 
     def head(self, repository: str, branch: str) -> str | None:
         """The branch's head now; None where there is no such branch. An unknown repository is NotFound."""

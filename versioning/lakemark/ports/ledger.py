@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, runtime_checkable
 
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import Contents, Draft, Entry, Stamp
@@ -61,6 +63,20 @@ class Ledger(Protocol):
         """Names the entry's commit in the ledger's own terms (a Git commit id). Raises NotFound."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownRun:
+    """A run as of a cached tip, without folding: its state, whose records are read when asked for, and what appending needs.
+
+    revisions: of all entries, in order. newest_of_node: node -> `recorded_at` of its newest entry. replicated: (record, tier)
+    -> sequence of the newest `replicated` entry.
+    """
+
+    state: RunState
+    revisions: Sequence[str]
+    newest_of_node: Mapping[str, datetime]
+    replicated: Mapping[tuple[str, str], int]
+
+
 class EntryCache(Protocol):
     """Entries a reader has seen, so that the next process need not walk the ledger. Derived; losing it costs time only."""
 
@@ -75,3 +91,11 @@ class EntryCache(Protocol):
 
     def forget(self, branch: str) -> None:
         """Drops everything cached of `branch`: its history turned out to be another."""
+
+
+@runtime_checkable
+class StateCache(EntryCache, Protocol):
+    """A cache that keeps states, too."""
+
+    def known(self, run: str) -> KnownRun | None:
+        """The run as of `tip`; None where nothing is cached of it. The caller may change the state."""

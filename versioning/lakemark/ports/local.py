@@ -76,7 +76,10 @@ class Spooled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFile:
-    """What a trainer reads before its loop. `resume`: path, step, record, timeline; None: start afresh."""
+    """What a trainer reads before its loop. `resume`: path, step, record, timeline; None: start afresh.
+
+    simulated: saves are stamped with LAKEMARK_CLOCK, as everything of such a site is.
+    """
 
     run: str
     timeline: int
@@ -84,6 +87,7 @@ class RunFile:
     spool: Path
     data: tuple[DataRef, ...]
     resume: Mapping[str, JSON] | None = None
+    simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,6 @@ class Policies:
     approval: Approval = field(default_factory=Approval)
     quiet_seconds: float = 5.0
     when_full: str = "thin"
-    min_free_share: float = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -193,5 +193,8 @@ class HotStore(CheckpointStore, Protocol):
     def load(self, record: str) -> Checkpoint:
         """What the sealed tree's own marker says of a record id: enough to put it back into a ledger. Raises NotFound."""
 
+    def full(self) -> bool:
+        """Whether the file system is below `min_free`: nothing new lands."""
+
     def clean(self) -> int:
         """Removes landings whose process is gone; answers how many."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from lakemark.errors import Conflict, Incomplete, LakemarkError, Refused
-from lakemark.model.checkpoint import Manifest, gaps_of
+from lakemark.errors import Conflict, Incomplete, LakemarkError, Refused, Usage
+from lakemark.model.checkpoint import gaps_of
 from lakemark.model.entry import Contents, Draft
-from lakemark.model.ledger import RecordState, RunState
+from lakemark.model.ledger import RunState
 from lakemark.model.placing import Placement, Save, place
 from lakemark.model.record import Code, Record, record_for
-from lakemark.ports import Checkpoint, Directory, Landed, Site, Spooled, Verdict
+from lakemark.ports import Checkpoint, Directory, KnownFile, Landed, Site, Spooled, Verdict
 from lakemark.services.appending import Settled, opened, require_writable
 
 _TRIES = 8
@@ -47,6 +48,17 @@ class Committed:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """identities: of the trainer's files before they were landed; what it writes afterwards is another save."""
+
+    landed: Landed
+    identities: tuple[KnownFile, ...]
+
+    def checkpoint(self, record: Record) -> Checkpoint:
+        return Checkpoint(record=record, manifest=self.landed.manifest)
+
+
 def commit(site: Site, asked: Commit) -> Committed:
     """Commits one checkpoint, durably.
 
@@ -55,39 +67,51 @@ def commit(site: Site, asked: Commit) -> Committed:
     """
     state = opened(site, asked.run)
     require_writable(state)
-    if state.closed:
-        raise Refused(f"the run {asked.run} is closed", advice=f"lakemark run reopen {asked.run} --reason …")
-    landed, manifest = _land(site, asked)
+    _require_open(state)
+    _require_numbers(asked.metrics)
+    taken = _land(site, asked)
     site.progress.step("commit.landed")
     adopted: Record | None = None
     try:
         for _ in range(_TRIES):
-            placement = _placement(site, asked, landed, manifest)
-            record = _record(site, asked, placement, manifest=manifest, landed=landed)
+            placement = _placement(site, asked, taken)
+            record = _record(site, asked, placement, taken)
             if placement.known is not None:
-                site.hot.discard(landed)
-                return _done(site, asked, _state_of(site, asked.run, record.id).record, placement, new=False)
+                _undo(site, taken, adopted)
+                known = site.ledger.run(asked.run).records[placement.known].record
+                return _done(site, asked, Committed(record=known, new=False, why=placement.why), taken)
             if adopted is None or adopted.id != record.id:
-                adopted = _adopt(site, landed, record, instead_of=adopted, manifest=manifest)
+                adopted = _adopt(site, taken, record, instead_of=adopted)
             site.progress.step("commit.adopted")
-            if _append(site, asked, placement, Contents(record=record, manifest=manifest), linked=landed.linked):
+            new = _append(site, asked, placement, record, taken=taken)
+            if new is not None:
                 site.progress.step("commit.recorded")
-                return _done(site, asked, record, placement, new=True)
+                return _done(site, asked, Committed(record=record, new=new, why=placement.why), taken)
     except LakemarkError:
-        _undo(site, landed, adopted, manifest)
+        _undo(site, taken, adopted)
         raise
-    _undo(site, landed, adopted, manifest)
+    _undo(site, taken, adopted)
     raise Conflict(
         f"the ledger of {asked.run} moved {_TRIES} times while step {asked.step} was being committed",
         advice="Commit it again; it is still where the trainer saved it.",
     )
 
 
-def _state_of(site: Site, run: str, record: str) -> RecordState:
-    return site.ledger.run(run).records[record]
+def _require_open(state: RunState) -> None:
+    if state.closed:
+        raise Refused(f"the run {state.run} is closed", advice=f"lakemark run reopen {state.run} --reason …")
 
 
-def _land(site: Site, asked: Commit) -> tuple[Landed, Manifest]:
+def _require_numbers(metrics: Mapping[str, float]) -> None:
+    wrong = next((name for name, value in metrics.items() if not math.isfinite(value)), None)
+    if wrong is not None:
+        raise Usage(
+            f"the metric {wrong} is {metrics[wrong]}, not a finite number",
+            advice="Leave a metric that has no value out.",
+        )
+
+
+def _land(site: Site, asked: Commit) -> _Taken:
     found = site.recogniser.judge(asked.path)
     roles = dict(found.roles)
     if asked.spooled is not None:
@@ -100,17 +124,18 @@ def _land(site: Site, asked: Commit) -> tuple[Landed, Manifest]:
     quiet = (
         asked.quiet_seconds if asked.quiet_seconds is not None else (0.0 if announced else site.policies.quiet_seconds)
     )
+    identities = site.workspace.identities(asked.path)
     landed = site.hot.land(asked.path, quiet_seconds=quiet, roles=roles, progress=site.progress)
     known = sorted({file.role for file in landed.manifest.regular} - {"other"})
     declared = bool(asked.spooled and asked.spooled.roles)
     gaps = gaps_of(known) if declared else found.gaps
     resumable = not gaps if declared else found.resumable
     manifest = landed.manifest.judged(framework=found.framework, roles=known, resumable=resumable, gaps=gaps)
-    return landed, manifest
+    return _Taken(landed=replace(landed, manifest=manifest), identities=identities)
 
 
-def _placement(site: Site, asked: Commit, landed: Landed, manifest: Manifest) -> Placement:
-    save = _save(site, asked, landed, manifest)
+def _placement(site: Site, asked: Commit, taken: _Taken) -> Placement:
+    save = _save(site, asked, taken)
     placement = place(site.ledger.run(asked.run), save)
     if placement.collides is not None:
         raise Conflict(
@@ -123,15 +148,15 @@ def _placement(site: Site, asked: Commit, landed: Landed, manifest: Manifest) ->
     return placement
 
 
-def _save(site: Site, asked: Commit, landed: Landed, manifest: Manifest) -> Save:
+def _save(site: Site, asked: Commit, taken: _Taken) -> Save:
     spooled = asked.spooled
     directory = site.journal.directory(asked.directory or asked.path.parent)
     if directory is not None and directory.run != asked.run:
         directory = None
-    known = {site.journal.known(file) for file in site.workspace.identities(asked.path)}
+    known = {site.journal.known(file) for file in taken.identities}
     return Save(
         step=asked.step,
-        content=manifest.content,
+        content=taken.landed.manifest.content,
         announced=spooled is not None,
         found=asked.found,
         attempt=(spooled.attempt if spooled else None)
@@ -139,7 +164,7 @@ def _save(site: Site, asked: Commit, landed: Landed, manifest: Manifest) -> Save
         resumed_timeline=spooled.timeline if spooled else None,
         directory_timeline=directory.timeline if directory else None,
         data=spooled.data if spooled else (),
-        newest_mtime=None if site.simulated_clock else landed.newest_mtime,
+        newest_mtime=None if site.simulated_clock else taken.landed.newest_mtime,
         sealed_again=frozenset(identity for identity in known if identity),
         supersede=asked.supersede,
     )
@@ -150,17 +175,16 @@ def _newest(site: Site, run: str) -> str | None:
     return attempt.id if attempt else None
 
 
-def _record(site: Site, asked: Commit, placement: Placement, *, manifest: Manifest, landed: Landed) -> Record:
+def _record(site: Site, asked: Commit, placement: Placement, taken: _Taken) -> Record:
     spooled = asked.spooled
     base = record_for(
-        manifest,
+        taken.landed.manifest,
         run=asked.run,
         timeline=placement.timeline,
         step=asked.step,
-        saved_at=_saved_at(site, spooled, landed),
+        saved_at=_saved_at(site, spooled, taken.landed),
         node=site.node,
     )
-    save = _save(site, asked, landed, manifest)
     code = asked.code or (Code.from_json(dict(spooled.code)) if spooled and spooled.code else None)
     return replace(
         base,
@@ -168,7 +192,7 @@ def _record(site: Site, asked: Commit, placement: Placement, *, manifest: Manife
         code=code,
         metrics=dict(asked.metrics) | dict(spooled.metrics if spooled else {}),
         parent=placement.parent,
-        attempt=save.attempt,
+        attempt=_save(site, asked, taken).attempt,
         supersedes=placement.supersedes,
     )
 
@@ -179,41 +203,47 @@ def _saved_at(site: Site, spooled: Spooled | None, landed: Landed) -> datetime:
     return site.now() if site.simulated_clock else min(landed.newest_mtime, site.now())
 
 
-def _adopt(site: Site, landed: Landed, record: Record, *, instead_of: Record | None, manifest: Manifest) -> Record:
-    if instead_of is not None:
-        site.hot.drop(Checkpoint(record=instead_of, manifest=manifest), now=site.now())
-    site.hot.adopt(landed, record)
+def _adopt(site: Site, taken: _Taken, record: Record, *, instead_of: Record | None) -> Record:
+    """Names the landed tree; where it has the name of a record it did not become, from there."""
+    if instead_of is None:
+        site.hot.adopt(taken.landed, record)
+        return record
+    old = taken.checkpoint(instead_of)
+    site.hot.put(
+        taken.checkpoint(record), lambda file: site.hot.open(old, file), now=site.now(), progress=site.progress
+    )
+    _undo(site, taken, instead_of)
     return record
 
 
-def _append(site: Site, asked: Commit, placement: Placement, contents: Contents, *, linked: bool) -> bool:
-    """False where the ledger moved so that the save would be placed elsewhere now."""
-    record = contents.record
-    if record is None:
-        return False
+def _append(site: Site, asked: Commit, placement: Placement, record: Record, *, taken: _Taken) -> bool | None:
+    """True: appended. False: it was there. None: the ledger moved so that the save would be placed elsewhere now."""
+    contents = Contents(record=record, manifest=taken.landed.manifest)
     body = {
         "attempt": record.attempt,
         "supersedes": record.supersedes,
-        "conflicts_with": None,
+        "conflicts_with": placement.conflicts,
         "tier": site.hot.name,
         "node": site.node,
-        "linked": linked,
+        "linked": taken.landed.linked,
         "source": str(asked.path),
     }
+    wanted = (placement.timeline, placement.supersedes, placement.conflicts)
 
     def decide(state: RunState) -> Draft:
         require_writable(state)
         if record.id in state.records:
-            raise Settled(state.records[record.id].record)
+            raise Settled(True)  # noqa: FBT003 - whether the record is there
+        _require_open(state)
         again = place(state, _again(asked, placement, record))
-        if (again.timeline, again.supersedes, again.collides) != (placement.timeline, placement.supersedes, None):
-            raise Settled(None)
+        if (again.timeline, again.supersedes, again.collides) != wanted:
+            raise Settled(False)  # noqa: FBT003
         return Draft(kind="committed", timeline=record.timeline, body=body, contents=contents, saved_at=record.saved_at)
 
     try:
         site.ledger.append(asked.run, decide, site.stamp(f"commit:{record.id}"))
     except Settled as settled:
-        return settled.answer is not None
+        return False if settled.answer else None
     return True
 
 
@@ -234,12 +264,13 @@ def _open_inferred(site: Site, asked: Commit, save: Save, placement: Placement) 
     fork = placement.fork
     if fork is None:
         return
+    directory = asked.directory or asked.path.parent
     body = {
         "record": fork.record or None,
         "attempt": save.attempt,
         "fork": fork.as_json(),
         "inferred": True,
-        "directory": str(asked.directory or asked.path.parent),
+        "directory": str(directory),
     }
 
     def decide(state: RunState) -> Draft:
@@ -251,24 +282,23 @@ def _open_inferred(site: Site, asked: Commit, save: Save, placement: Placement) 
         site.ledger.append(asked.run, decide, site.stamp(f"inferred:{asked.run}:{placement.timeline}:{save.content}"))
     except Settled:
         return
-    directory = asked.directory or asked.path.parent
     sequence = site.ledger.run(asked.run).sequence
     bound = Directory(run=asked.run, timeline=placement.timeline, attempt=save.attempt or "", sequence=sequence)
     site.journal.bind_directory(directory, bound)
     site.progress.step("commit.timeline")
 
 
-def _done(site: Site, asked: Commit, record: Record, placement: Placement, *, new: bool) -> Committed:
-    site.journal.remember(site.workspace.identities(asked.path), record=record.id, why="committed")
+def _done(site: Site, asked: Commit, made: Committed, taken: _Taken) -> Committed:
+    site.journal.remember(taken.identities, record=made.record.id, why="committed")
     site.progress.step("commit.remembered")
     if asked.spooled is not None:
         site.workspace.unspool(asked.spooled)
     site.progress.step("commit.acknowledged")
-    return Committed(record=record, new=new, why=placement.why)
+    return made
 
 
-def _undo(site: Site, landed: Landed, adopted: Record | None, manifest: Manifest) -> None:
+def _undo(site: Site, taken: _Taken, adopted: Record | None) -> None:
     if adopted is None:
-        site.hot.discard(landed)
+        site.hot.discard(taken.landed)
     elif adopted.id not in site.ledger.run(adopted.run).records:
-        site.hot.drop(Checkpoint(record=adopted, manifest=manifest), now=site.now())
+        site.hot.drop(taken.checkpoint(adopted), now=site.now())

@@ -48,6 +48,7 @@ def demote(site: Site, run: str) -> Demoted:
     """One pass over a run's replicas. What can't be done now is in `pending`; nothing is raised for one tier being away."""
     result = Demoted()
     tiers = _present(site, result)
+    _recheck(site, run, _suspects(site, run, plan(site, run, tiers).recheck), result)
     failed: set[tuple[str, str]] = set()
     for _ in range(_ROUNDS):
         moves = [move for move in plan(site, run, tiers).replicate if (move.record, move.tier) not in failed]
@@ -146,6 +147,12 @@ def _replicate(site: Site, move: Move, result: Demoted) -> bool:
     return True
 
 
+def _suspects(site: Site, run: str, rechecks: Iterable[Recheck]) -> list[Recheck]:
+    """Those that may turn out to be a source after all."""
+    records = site.ledger.run(run).records
+    return [one for one in rechecks if records[one.record].replicas[one.place].suspect]
+
+
 def _recheck(site: Site, run: str, rechecks: Iterable[Recheck], result: Demoted) -> None:
     state = site.ledger.run(run)
     looks = [look(site, state.records[one.record], one.place) for one in rechecks]
@@ -180,8 +187,7 @@ def _thin(site: Site, run: str) -> list[str]:
 
 
 def _full(site: Site) -> bool:
-    share = site.hot.usage().file_system_free_share
-    return share is not None and share < site.policies.min_free_share
+    return site.hot.full()
 
 
 def _record_thinned(site: Site, found: RecordState) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lakemark.errors import Incomplete, LakemarkError
 from lakemark.model.ledger import RunState
-from lakemark.ports import Found, Site, Verdict
+from lakemark.ports import Directory, Found, Site, Spooled, Verdict
 from lakemark.services.commit import Commit, Committed, commit
 
 
@@ -32,12 +32,29 @@ def commit_found(site: Site) -> Saves:
         state = site.ledger.run(run)
         if state.closed:
             continue
-        for spooled in list(site.workspace.spooled(site.spool(run))):
-            asked = Commit(path=spooled.path, run=run, step=spooled.step, spooled=spooled, found=True)
-            _try(site, asked, saves)
+        _announced(site, run, saves)
         for directory in _directories(site, state):
             _directory(site, run, directory, saves)
     return saves
+
+
+def commit_directory(site: Site, run: str, directory: Path) -> Saves:
+    """The same for the announced saves of one run and one directory of it."""
+    saves = Saves()
+    _announced(site, run, saves)
+    bound = site.journal.directory(directory)
+    if (bound is not None and bound.run == run) or directory in _directories(site, site.ledger.run(run)):
+        _directory(site, run, directory, saves)
+    return saves
+
+
+def _announced(site: Site, run: str, saves: Saves) -> None:
+    for spooled in _newest(site, run):
+        if site.workspace.exists(spooled.path.parent) and not site.workspace.exists(spooled.path):
+            saves.incomplete.append((spooled.path, "gone before it was committed"))
+            site.workspace.unspool(spooled)
+            continue
+        _try(site, Commit(path=spooled.path, run=run, step=spooled.step, spooled=spooled, found=True), saves)
 
 
 def waiting(site: Site) -> list[tuple[str, Path]]:
@@ -55,6 +72,33 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves) -> None:
             saves.incomplete.append((found.path, "step unknown"))
             continue
         _try(site, Commit(path=found.path, run=run, step=found.step, found=True, directory=directory), saves)
+    _bind(site, run, directory)
+
+
+def _newest(site: Site, run: str) -> list[Spooled]:
+    """The last announcement of each path: what an earlier one spoke of was overwritten."""
+    newest: dict[Path, Spooled] = {}
+    for spooled in list(site.workspace.spooled(site.spool(run))):
+        other = newest.get(spooled.path)
+        if other is not None and other.saved_at > spooled.saved_at:
+            site.workspace.unspool(spooled)
+            continue
+        if other is not None:
+            site.workspace.unspool(other)
+        newest[spooled.path] = spooled
+    return list(newest.values())
+
+
+def _bind(site: Site, run: str, directory: Path) -> None:
+    """Whoever saves here now goes on to do so: a directory nobody bound belongs to the newest attempt from now on."""
+    state = site.ledger.run(run)
+    if state.attempt is None or not site.workspace.exists(directory):
+        return
+    bound = site.journal.directory(directory)
+    if bound is None or bound.run != run:
+        attempt = state.attempt
+        made = Directory(run=run, timeline=attempt.timeline, attempt=attempt.id, sequence=state.sequence)
+        site.journal.bind_directory(directory, made)
 
 
 def _known(site: Site, found: Found) -> bool:

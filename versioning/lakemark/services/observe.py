@@ -53,7 +53,7 @@ def head_at(site: Site, repository: str, branch: str, at: datetime) -> HeadAt:
 def _look(site: Site, data: DataVersions, repository: str, branch: str) -> list[str]:
     commit = data.head(repository, branch)
     now = site.now()
-    before = site.journal.looked(f"branch:{repository}/{branch}", at=now)
+    before = site.journal.last_looked(f"branch:{repository}/{branch}")
 
     def decide(state: SiteState) -> Draft:
         last = state.head_at(repository, branch, now)
@@ -69,8 +69,12 @@ def _look(site: Site, data: DataVersions, repository: str, branch: str) -> list[
         }
         return Draft(kind="branch_observed", body=body)
 
+    sequence, moved = site.ledger.site().sequence, True
     try:
-        site.ledger.append_site(decide, site.stamp(f"head:{site.node}:{repository}/{branch}:{commit}:{to_text(now)}"))
+        site.ledger.append_site(decide, site.stamp(f"head:{site.node}:{repository}/{branch}:{sequence}"))
     except Settled:
+        moved = False
+    site.journal.looked(f"branch:{repository}/{branch}", at=now)
+    if not moved:
         return []
     return [f"{repository}/{branch} is at {commit[:12]}" if commit else f"{repository}/{branch} is gone"]

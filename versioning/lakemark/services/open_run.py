@@ -68,6 +68,7 @@ def open_run(site: Site, asked: Opening) -> Opened:
         )
     fresh = not state.exists or asked.repin
     data = _resolve(site, asked) if fresh else _current(state, asked)
+    fresh = fresh or _unwatched(site, state, asked)
     made = tuple(pins.keep(site, ref.repository, ref.commit, run=asked.run) for ref in data)
     if fresh:
         _append_opened(site, asked, data)
@@ -78,6 +79,12 @@ def open_run(site: Site, asked: Opening) -> Opened:
         _bind(site, asked.run, asked.watch, attempt)
     timeline = site.ledger.run(asked.run).timeline
     return Opened(run=asked.run, timeline=timeline, attempt=attempt, data=data, pins=made, run_file=run_file)
+
+
+def would_read(site: Site, asked: Opening) -> tuple[DataRef, ...]:
+    """The data that opening would read. Changes nothing; raises as `open_run` does."""
+    state = site.ledger.run(asked.run)
+    return _resolve(site, asked) if not state.exists or asked.repin else _current(state, asked)
 
 
 def write_run_file(site: Site, run: str, *, attempt: str, resume: dict[str, JSON] | None = None) -> Path:
@@ -91,7 +98,15 @@ def write_run_file(site: Site, run: str, *, attempt: str, resume: dict[str, JSON
     kept = old.resume if old is not None and resume is None and old.timeline == state.timeline else resume
     interval = state.interval
     data = tuple(replace(ref, evidence=Evidence.OPENED) for ref in (interval.data if interval else ()))
-    fresh = RunFile(run=run, timeline=state.timeline, attempt=attempt, spool=site.spool(run), data=data, resume=kept)
+    fresh = RunFile(
+        run=run,
+        timeline=state.timeline,
+        attempt=attempt,
+        spool=site.spool(run),
+        data=data,
+        resume=kept,
+        simulated=site.simulated_clock,
+    )
     site.workspace.write_run_file(path, fresh)
     return path
 
@@ -143,6 +158,10 @@ def _current(state: RunState, asked: Opening) -> tuple[DataRef, ...]:
     return data
 
 
+def _unwatched(site: Site, state: RunState, asked: Opening) -> bool:
+    return asked.watch is not None and state.watch.get(site.node) != str(asked.watch)
+
+
 def _append_opened(site: Site, asked: Opening, data: tuple[DataRef, ...]) -> None:
     body: dict[str, JSON] = {
         "data": [ref.as_json() for ref in data],
@@ -155,7 +174,7 @@ def _append_opened(site: Site, asked: Opening, data: tuple[DataRef, ...]) -> Non
     def decide(state: RunState) -> Draft:
         interval = state.interval
         same = interval is not None and [ref.commit for ref in interval.data] == [ref.commit for ref in data]
-        if state.exists and same and not asked.watch:
+        if state.exists and same and not _unwatched(site, state, asked):
             raise Settled(None)
         return Draft(kind="opened", timeline=max(state.timeline, 1), body=body)
 

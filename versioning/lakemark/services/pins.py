@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from datetime import datetime
+from contextlib import suppress
 
-from lakemark.errors import LakemarkError, Misconfigured, Refused
-from lakemark.model.entry import Draft, Stamp
+from lakemark.errors import Conflict, LakemarkError, Misconfigured, Refused
+from lakemark.model.entry import Draft
 from lakemark.model.record import DataKind, DataRef
 from lakemark.model.site_ledger import Pin, SiteState
 from lakemark.ports import DataVersions, MadePin, Site, Strength
@@ -80,8 +80,7 @@ def settle(site: Site) -> list[str]:
                 keep(site, *key, run=pin.run)
                 done.append(f"kept {shown}: needed again by {wanted[key][0]}")
             elif data.pin_strength(pin.repository, pin.commit, branch=pin.branch) is Strength.NONE:
-                keep(site, *key, run=pin.run)
-                done.append(f"made the pin of {shown} again: it was missing")
+                done.append(f"{_mend(site, pin)} the pin of {shown}")
         elif pin.state == "pinned" and _append(site, "unpinning", pin, reason="nothing needs it"):
             done.append(f"started the grace of {shown}: nothing needs it")
         elif pin.state == "unpinning" and site.now() - pin.changed_at >= site.policies.grace:
@@ -109,6 +108,17 @@ def _wanted(site: Site, repository: str, commit: str, *, run: str | None) -> Pin
     return site.ledger.site().pins[str(entry.body["pin"])]
 
 
+def _mend(site: Site, pin: Pin) -> str:
+    """Makes a missing pin again; one whose branch was moved (a merge into it does that) is given up for a new one."""
+    try:
+        keep(site, pin.repository, pin.commit, run=pin.run)
+    except Conflict:
+        _append(site, "unpinned", pin, reason="its branch was moved: it keeps another commit now")
+        keep(site, pin.repository, pin.commit, run=pin.run)
+        return "replaced"
+    return "made again"
+
+
 def _unpin(site: Site, data: DataVersions, pin: Pin, shown: str) -> list[str]:
     if not _append(site, "unpinned", pin, reason=f"nothing needed it for {site.policies.grace}"):
         return []
@@ -129,7 +139,8 @@ def _append(site: Site, kind: str, pin: Pin, *, reason: str) -> bool:
         return Draft(kind=kind, body=body, reason=reason)
 
     try:
-        site.ledger.append_site(decide, _once(site, f"{kind}:{pin.branch}", pin.changed_at))
+        sequence = site.ledger.site().sequence
+        site.ledger.append_site(decide, site.stamp(f"{kind}:{pin.branch}:{site.node}:{sequence}"))
     except Settled:
         return False
     return True
@@ -139,12 +150,11 @@ def _remove(site: Site, data: DataVersions, pin: Pin) -> None:
     """Once `unpinned` is recorded, whoever comes by takes the branch away."""
     key = f"unpinned:{pin.branch}"
     if site.journal.last_looked(key) is None:
-        data.unpin(pin.repository, pin.commit, branch=pin.branch, nonce=pin.nonce, reason="no record or run needs it")
+        with suppress(Conflict):  # the branch is somebody else's by now: it stays
+            data.unpin(
+                pin.repository, pin.commit, branch=pin.branch, nonce=pin.nonce, reason="no record or run needs it"
+            )
         site.journal.looked(key, at=site.now())
-
-
-def _once(site: Site, request: str, at: datetime) -> Stamp:
-    return site.stamp(f"{request}:{at.isoformat()}")
 
 
 def _note(found: dict[tuple[str, str], list[str]], refs: Iterable[DataRef], who: str) -> None:

@@ -42,7 +42,7 @@ def register_tier(site: Site, store: CheckpointStore) -> Identity:
         return Draft(kind="tier_registered", body=body)
 
     try:
-        site.ledger.append_site(decide, site.stamp(f"tier:{name}:{identity.id}"))
+        site.ledger.append_site(decide, site.stamp(f"tier:{name}:{identity.id}:{site.ledger.site().sequence}"))
     except Settled:
         return register_tier(site, store)
     return identity

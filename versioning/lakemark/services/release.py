@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from lakemark.errors import LakemarkError, NotFound, Refused
+from lakemark.errors import NotFound, Refused
 from lakemark.model.entry import Draft
 from lakemark.model.instants import to_text
 from lakemark.model.ledger import Place, RecordState, Replica, RunState
 from lakemark.model.residence import Release
 from lakemark.model.rollback import target_of
-from lakemark.ports import Checkpoint, Site
+from lakemark.ports import Checkpoint, CheckpointStore, Site
 from lakemark.services.appending import (
     Settled,
     checkpoint,
@@ -36,7 +36,11 @@ def release(site: Site, run: str, record: str, *, tier: str, reason: str = "aske
         raise NotFound(f"{run}@{found.record.step} has no replica in {tier}", advice=f"lakemark show {record[:12]}")
     survivors = _prove(site, found, store.place)
     chosen = Release(record=record, place=store.place, survivor=survivors[0].place, why=reason)
-    release_all(site, run, [chosen])
+    if not release_all(site, run, [chosen]):
+        raise Refused(
+            f"{run}@{found.record.step} stays in {tier}: an open rollback goes back to it, or a survivor changed just now",
+            advice=f"lakemark show {record[:12]}",
+        )
     return site.ledger.run(run).records[record]
 
 
@@ -130,18 +134,40 @@ def _item(state: RunState, one: Release) -> dict[str, str | None]:
 
 def drop_unclaimed(site: Site) -> list[str]:
     """Drops hot trees of records whose replica here was released and whose bytes a crash left behind. Answers record ids."""
-    listing = site.hot.records()
-    claimed = {
-        identity: found for run in site.ledger.runs() for identity, found in site.ledger.run(run).records.items()
-    }
-    dropped: list[str] = []
+    return [identity for identity, found in _unclaimed(site, site.hot) if _dropped(site, site.hot, found)]
+
+
+def drop_released(site: Site, store: CheckpointStore) -> list[str]:
+    """The same for a shared tier, where only what the ledger says was released is sure not to be on its way in."""
+    return [
+        identity
+        for identity, found in _unclaimed(site, store)
+        if _released_last(site, found, store.place) and _dropped(site, store, found)
+    ]
+
+
+def _unclaimed(site: Site, store: CheckpointStore) -> Iterator[tuple[str, RecordState]]:
+    listing = store.records()
+    known = {identity: found for run in site.ledger.runs() for identity, found in site.ledger.run(run).records.items()}
     for identity in listing.records if listing.complete else ():
-        found = claimed.get(identity)
-        if found is None or site.hot.place in found.replicas:
-            continue
-        try:
-            site.hot.drop(site.hot.load(identity), now=site.now())
-        except LakemarkError:
-            continue
-        dropped.append(identity)
-    return dropped
+        found = known.get(identity)
+        if found is not None and store.place not in found.replicas:
+            yield identity, found
+
+
+def _released_last(site: Site, found: RecordState, place: Place) -> bool:
+    released = False
+    for entry, _ in site.ledger.entries(found.record.run, after=found.sequence):
+        if entry.kind == "replicated" and entry.record == found.record.id and entry.body.get("tier") == place.tier:
+            released = False
+        items = entry.body.get("items") if entry.kind == "released" else None
+        for item in items if isinstance(items, list | tuple) else ():
+            if isinstance(item, Mapping) and (item.get("record"), item.get("tier")) == (found.record.id, place.tier):
+                released = True
+    return released
+
+
+def _dropped(site: Site, store: CheckpointStore, found: RecordState) -> bool:
+    require_identity(site, store)
+    store.drop(_held(site, found, store.place), now=site.now())
+    return True

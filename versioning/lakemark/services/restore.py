@@ -45,15 +45,13 @@ def restore_manifest(
     site.progress.expect(f"restoring {record.run}@{record.step}", manifest.size_bytes)
     site.progress.step("restore.started")
     tag = record.id if manifest.content == record.content else f"{record.id}-{manifest.content[:8]}"
-    restored = site.workspace.restore(to, manifest, source, tag=tag, progress=site.progress)
+    try:
+        restored = site.workspace.restore(to, manifest, source, tag=tag, progress=site.progress)
+    finally:
+        for place in dict.fromkeys(place for place, _ in source.damaged):
+            paths = [path for where, path in source.damaged if where == place]
+            note_damage(site, found, place, [Damage(path=path, why="is not what the manifest says") for path in paths])
     site.progress.step("restore.written")
-    for place in {place for place, _ in restored.damaged}:
-        paths = [
-            Damage(path=path, why="its bytes are not the manifest's")
-            for where, path in restored.damaged
-            if where == place
-        ]
-        note_damage(site, found, place, paths)
     return restored
 
 

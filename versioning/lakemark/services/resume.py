@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lakemark.errors import NotFound, Refused
+from lakemark.errors import Corrupt, NotFound, Refused
 from lakemark.model.canonical import JSON
+from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import Draft
 from lakemark.model.ledger import Fork, RecordState, RunState
 from lakemark.model.record import DataRef, Evidence
@@ -14,8 +15,10 @@ from lakemark.model.rollback import unsound
 from lakemark.model.timeline import latest, lineage, usable
 from lakemark.ports import Directory, Site
 from lakemark.services.appending import Settled, checkpoint, opened, recorded, require_writable
+from lakemark.services.find_saves import commit_directory
 from lakemark.services.open_run import new_attempt, write_run_file
 from lakemark.services.restore import restore_manifest
+from lakemark.services.sources import note_damage
 
 ASIDE = ".lakemark-aside"
 
@@ -42,8 +45,9 @@ def resume(site: Site, run: str, *, to: Path, record: str | None = None, job: st
 
     Raises NotFound, Refused (an older record where approval is required), NoReplica, Conflict.
     """
-    state = opened(site, run)
-    require_writable(state)
+    require_writable(opened(site, run))
+    commit_directory(site, run, to)
+    state = site.ledger.run(run)
     attempt = new_attempt(run, job)
     found = _decided(site, state, attempt, record)
     _append(site, run, found, attempt=attempt, job=job, to=to)
@@ -80,7 +84,8 @@ def resume(site: Site, run: str, *, to: Path, record: str | None = None, job: st
 def newest_resumable(state: RunState) -> RecordState:
     """Raises NotFound where the lineage has none; those known not to be resumable are passed over."""
     for found in lineage(state):
-        if usable(found) and found.record.resumable is not False and not unsound(found):
+        sound = any(replica.sound for replica in found.replicas.values())
+        if sound and usable(found) and found.record.resumable is not False:
             return found
     raise NotFound(f"{state.run} has no record to resume from", advice=f"lakemark ls {state.run} --all-timelines")
 
@@ -112,7 +117,7 @@ def _append(site: Site, run: str, found: RecordState, *, attempt: str, job: str 
         require_writable(state)
         if attempt in state.attempts and state.attempts[attempt].record is not None:
             raise Settled(None)
-        newest = latest(state)
+        newest = next(lineage(state), None)
         fork = None
         timeline = state.timeline
         if newest is not None and newest.record.id != found.record.id and newest.record.step >= found.record.step:
@@ -143,7 +148,11 @@ def _unshare(site: Site, state: RunState) -> None:
         if here is None or not here.linked or here.suspect:
             continue
         if sum(replica.sound for replica in found.replicas.values()) == 1:
-            site.hot.unshare(checkpoint(site, found), progress=site.progress)
+            held = checkpoint(site, found)
+            try:
+                site.hot.unshare(held, progress=site.progress)
+            except Corrupt:
+                note_damage(site, found, here.place, site.hot.verify(held, progress=site.progress))
             site.progress.step("resume.unshared")
 
 
@@ -158,15 +167,28 @@ def _arrange(
     if site.workspace.exists(path) and not right:
         later.append(path)
     for moving in later:
-        site.journal.remember(site.workspace.identities(moving), record=record.id, why="aside")
+        strange = [file for file in site.workspace.identities(moving) if site.journal.known(file) is None]
+        site.journal.remember(strange, record=record.id, why="aside")
     site.progress.step("resume.journalled")
     moved = site.workspace.move_aside(later, aside) if later else ()
     site.progress.step("resume.moved")
     if not right:
-        restore_manifest(site, found, manifest, to=path)
+        _bring(site, found, manifest, path=path)
     site.journal.remember(site.workspace.identities(path), record=record.id, why="restored")
     site.progress.step("resume.restored")
     return path, tuple(moved), bool(moved) or not right
+
+
+def _bring(site: Site, found: RecordState, manifest: Manifest, *, path: Path) -> None:
+    """A checkpoint that is one file comes back as that file, beside the others of its kind."""
+    single = [file.path for file in manifest.files] == [path.name]
+    if not single:
+        restore_manifest(site, found, manifest, to=path)
+        return
+    inside = path.parent / ASIDE / f"restored-{found.record.id[:12]}"
+    if not site.workspace.exists(inside / path.name):
+        restore_manifest(site, found, manifest, to=inside)
+    site.workspace.move_aside([inside / path.name], path.parent)
 
 
 def directory_name(site: Site, found: RecordState) -> str:

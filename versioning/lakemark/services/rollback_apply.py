@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakemark.errors import Conflict, LakemarkError, Refused
+from lakemark.errors import Conflict, NotFound, Refused
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import Draft
 from lakemark.model.ledger import Fork, RecordState, RollbackState, RunState
@@ -192,7 +192,8 @@ def _told(site: Site, identity: str, made: RollbackPlan, *, where: Path | None) 
     resume: dict[str, JSON] | None = None
     if where is not None:
         resume = {"path": str(where), "step": made.target.step, "record": made.target.record, "timeline": timeline}
-    current = site.ledger.run(run).timeline == timeline
+    state = site.ledger.run(run)
+    current = state.timeline == timeline and state.attempt is not None and state.attempt.id == attempt
     path = write_run_file(site, run, attempt=attempt, resume=resume) if current else site.run_file(run)
     site.progress.step("rollback.told")
     return Applied(
@@ -209,10 +210,10 @@ def _told(site: Site, identity: str, made: RollbackPlan, *, where: Path | None) 
 def _remove_branch(site: Site, item: PlanData) -> str:
     try:
         head = versions(site).head(item.repository, item.opens_branch)
-        if head is None:
-            return ""
-        if versions(site).delete_branch(item.repository, item.opens_branch, only_at=item.commit):
-            return f"removed the branch {item.repository}/{item.opens_branch}, left by a rollback that was not applied"
-    except LakemarkError as error:
-        return f"{item.repository}/{item.opens_branch}: {error}"
+    except NotFound:
+        head = None
+    if head is None:
+        return ""
+    if versions(site).delete_branch(item.repository, item.opens_branch, only_at=item.commit):
+        return f"removed the branch {item.repository}/{item.opens_branch}, left by a rollback that was not applied"
     return f"{item.repository}/{item.opens_branch} was written to: it stays, remove it by hand"

@@ -27,7 +27,10 @@ _PROBE_BYTES = 32 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What is asked for: `record` of `run` (resolved already), because of `reason`. at: the instant that was named."""
+    """What is asked for: `record` of `run` (resolved already), because of `reason`. at: the instant that was named.
+
+    key: the same key is the same rollback, whatever became of it. flow_run: the Prefect run that waits for the decision.
+    """
 
     run: str
     record: str
@@ -35,6 +38,8 @@ class Wish:
     requester: str
     at: datetime | None = None
     flags: Flags = field(default_factory=Flags)
+    key: str | None = None
+    flow_run: str | None = None
 
 
 def plan(site: Site, wish: Wish) -> RollbackPlan:
@@ -64,22 +69,23 @@ def plan(site: Site, wish: Wish) -> RollbackPlan:
 
 def request(site: Site, wish: Wish) -> RollbackState:
     """Appends the request, with its plan. The same wish while one is open is that one."""
-    standing = _same(site.ledger.run(wish.run), wish)
+    identity = _identity(site.ledger.run(wish.run), wish)
+    standing = _same(site.ledger.run(wish.run), wish, identity, now=site.now())
     if standing is not None:
         return standing
     made = plan(site, wish)
-    identity = _identity(site.ledger.run(wish.run), wish)
     body: dict[str, JSON] = {
         "rollback": identity,
         "plan": made.as_json(),
         "digest": made.digest,
         "requester": wish.requester,
         "expires_at": to_text(made.expires_at),
+        "flow_run": wish.flow_run,
     }
 
     def decide(state: RunState) -> Draft:
         require_deletable(state)
-        same = _same(state, wish)
+        same = _same(state, wish, identity, now=site.now())
         if same is not None:
             raise Settled(same)
         reasons = moved(made, state)
@@ -195,9 +201,11 @@ def _data_changes(site: Site, state: RunState, made: RollbackPlan) -> dict[str, 
     return dict(changes) if known else None
 
 
-def _same(state: RunState, wish: Wish) -> RollbackState | None:
+def _same(state: RunState, wish: Wish, identity: str, *, now: datetime) -> RollbackState | None:
+    if identity in state.rollbacks:
+        return state.rollbacks[identity]
     for standing in state.rollbacks.values():
-        if not standing.open:
+        if not standing.open or now >= standing.expires_at:
             continue
         try:
             made = RollbackPlan.from_json(dict(standing.plan))
@@ -210,7 +218,9 @@ def _same(state: RunState, wish: Wish) -> RollbackState | None:
 
 
 def _identity(state: RunState, wish: Wish) -> str:
-    """`rb-` and ten hex digits: the same for the same wish at the same count of rollbacks."""
+    """`rb-` and ten hex digits: the same for the same key; else for the same wish at the same count of rollbacks."""
+    if wish.key is not None:
+        return "rb-" + sha256(wish.key.encode()).hexdigest()[:10]
     flags = wish.flags.as_json()
     named: list[JSON] = [
         state.run,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import BinaryIO
 
-from lakemark.errors import LakemarkError, NoReplica
+from lakemark.errors import Corrupt, LakemarkError, NoReplica, NotFound
 from lakemark.model.checkpoint import File
 from lakemark.model.entry import Draft
 from lakemark.model.instants import to_text
@@ -46,28 +46,40 @@ def candidates(site: Site, found: RecordState, *, only: str | None = None) -> Ca
 
 
 class Candidates:
-    """Opens a file from one replica after the other. A tier that is not the one the ledger knows is passed over."""
+    """Opens a file from one replica after the other. A tier that is not the one the ledger knows is passed over.
+
+    damaged: (place, path) of what was not there or came out wrong.
+    """
 
     def __init__(self, site: Site, found: RecordState, replicas: list[tuple[Replica, CheckpointStore]]) -> None:
         self._site = site
         self._found = found
         self._replicas = replicas
         self._usable: dict[Place, Checkpoint] = {}
-        self.skipped: dict[Place, LakemarkError] = {}
+        self._away: dict[Place, LakemarkError] = {}
+        self.damaged: list[tuple[Place, str]] = []
 
     def __call__(self, file: File) -> Iterable[tuple[Place, AbstractContextManager[BinaryIO]]]:
         return self._each(file)
 
     def _each(self, file: File) -> Iterator[tuple[Place, AbstractContextManager[BinaryIO]]]:
         for replica, store in self._replicas:
-            if replica.place in self.skipped:
-                continue
-            try:
-                opened = store.open(self._checkpoint(replica.place, store), file)
-            except LakemarkError as error:
-                self.skipped[replica.place] = error
-                continue
-            yield replica.place, opened
+            yield replica.place, self._opened(replica.place, store, file)
+
+    @contextmanager
+    def _opened(self, place: Place, store: CheckpointStore, file: File) -> Iterator[BinaryIO]:
+        """Raises on entering, so that whoever restores tries the next; a tier that is away is asked once."""
+        if place in self._away:
+            raise self._away[place]
+        try:
+            with store.open(self._checkpoint(place, store), file) as stream:
+                yield stream
+        except (Corrupt, NotFound):
+            self.damaged.append((place, file.path))
+            raise
+        except LakemarkError as error:
+            self._away[place] = error
+            raise
 
     def _checkpoint(self, place: Place, store: CheckpointStore) -> Checkpoint:
         if place not in self._usable:
@@ -82,7 +94,6 @@ def note_damage(site: Site, found: RecordState, place: Place, damages: Iterable[
     listed = list(damages)
     suspect = bool(listed) and all(damage.suspect for damage in listed)
     record = found.record
-    before = found.replicas.get(place)
 
     def decide(state: RunState) -> Draft:
         now = state.records[record.id].replicas.get(place)
@@ -100,10 +111,9 @@ def note_damage(site: Site, found: RecordState, place: Place, damages: Iterable[
             kind="verified", timeline=record.timeline, body={"items": [item], "verified_at": to_text(site.now())}
         )
 
-    stamp = site.stamp(
-        f"damage:{record.id}:{place.tier}:{place.node}:{before.verified_at if before else None}:{suspect}"
-    )
+    where = f"{place.tier}@{place.node}:{site.node}"
+    sequence = site.ledger.run(record.run).sequence
     try:
-        site.ledger.append(record.run, decide, stamp)
+        site.ledger.append(record.run, decide, site.stamp(f"damage:{record.id}:{where}:{suspect}:{sequence}"))
     except Settled:
         return

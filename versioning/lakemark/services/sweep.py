@@ -6,24 +6,24 @@ Whoever runs it second finds it done. A part that can't reach what it needs says
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 from lakemark.errors import LakemarkError, StoreUnavailable
 from lakemark.model.entry import Contents, Draft
-from lakemark.model.ledger import RecordState, RunState
+from lakemark.model.ledger import RunState
 from lakemark.model.placing import standing
 from lakemark.model.residence import Move, Release
-from lakemark.ports import Checkpoint, Site
+from lakemark.ports import Checkpoint, CheckpointStore, Site
 from lakemark.services import pins, rollback_apply, rollback_decide
-from lakemark.services.appending import Settled, checkpoint
+from lakemark.services.appending import Settled, checkpoint, require_identity
 from lakemark.services.commit import Committed
 from lakemark.services.demote import Pending, demote
 from lakemark.services.find_saves import commit_found
 from lakemark.services.observe import observe
 from lakemark.services.register_tiers import register_all
-from lakemark.services.release import drop_unclaimed
+from lakemark.services.release import drop_released, drop_unclaimed
 from lakemark.services.sources import note_damage
 
 
@@ -52,6 +52,7 @@ def sweep(site: Site, *, move: bool = True) -> Swept:
             raise outcome
     _part(result, "unfinished work", lambda: result.said.extend(finish(site)))
     _part(result, "saves", lambda: _saves(site, result))
+    _part(result, "sealed trees", lambda: _orphans(site, result))
     _part(result, "linked files", lambda: result.said.extend(suspects(site)))
     if site.data is not None:
         _part(result, "data branches", lambda: result.said.extend(observe(site)))
@@ -60,18 +61,15 @@ def sweep(site: Site, *, move: bool = True) -> Swept:
     if move:
         for run in site.ledger.runs():
             _part(result, f"replicas of {run}", lambda run=run: _demote(site, run, result))  # type: ignore[misc]
-        _part(result, "condemned bytes", lambda: collect(site, result))
+        collect(site, result)
     return result
 
 
 def finish(site: Site) -> list[str]:
-    """Ends what a crash left half done in hot: dead landings go, named trees without an entry get it or go, released ones go."""
+    """Ends what a crash left half done in hot: dead landings go, and so do trees that were released."""
+    require_identity(site, site.hot)
     said = [f"removed {count} landing(s) whose process is gone" for count in [site.hot.clean()] if count]
     said.extend(f"dropped the released {identity[:12]} from {site.hot.name}" for identity in drop_unclaimed(site))
-    listing = site.hot.records()
-    claimed = {identity for run in site.ledger.runs() for identity in site.ledger.run(run).records}
-    orphans = [identity for identity in listing.records if identity not in claimed] if listing.complete else []
-    said.extend(_adopt(site, site.hot.load(identity)) for identity in orphans)
     site.progress.step("sweep.finished")
     return said
 
@@ -92,19 +90,24 @@ def suspects(site: Site) -> list[str]:
 
 
 def collect(site: Site, result: Swept) -> None:
-    """Removes bytes of shared tiers that nothing claims any more, after the grace."""
-    for name, store in site.tiers.items():
-        if store.place.node is not None:
-            continue
-        needed = [
-            checkpoint(site, found, tier=name)
-            for run in site.ledger.runs()
-            for found in site.ledger.run(run).records.values()
-            if store.place in found.replicas
-        ]
-        freed = store.collect(now=site.now(), grace=site.policies.grace, needed=needed)
-        if freed:
-            result.said.append(f"freed {freed} bytes of {name}")
+    """Drops what was released from shared tiers, and removes, after the grace, bytes there that nothing claims."""
+    for store in site.tiers.values():
+        if store.place.node is None:
+            _part(result, f"condemned bytes of {store.name}", lambda store=store: _collect(site, store, result))  # type: ignore[misc]
+
+
+def _collect(site: Site, store: CheckpointStore, result: Swept) -> None:
+    require_identity(site, store)
+    result.said.extend(f"dropped the released {one[:12]} from {store.name}" for one in drop_released(site, store))
+    needed = [
+        checkpoint(site, found, tier=store.name)
+        for run in site.ledger.runs()
+        for found in site.ledger.run(run).records.values()
+        if store.place in found.replicas
+    ]
+    freed = store.collect(now=site.now(), grace=site.policies.grace, needed=needed)
+    if freed:
+        result.said.append(f"freed {freed} bytes of {store.name}")
 
 
 def _part(result: Swept, what: str, work: Callable[[], object]) -> None:
@@ -138,10 +141,40 @@ def _demote(site: Site, run: str, result: Swept) -> None:
     result.pending.extend(done.pending)
 
 
-def _adopt(site: Site, sealed: Checkpoint) -> str:
-    """A crash fell between naming the tree and its entry: nobody was told it is safe, but it may be all there is."""
+def _orphans(site: Site, result: Swept) -> None:
+    """Named trees without an entry: a crash fell in between. Nobody was told they are safe, but each may be all there is."""
+    require_identity(site, site.hot)
+    listing = site.hot.records()
+    claimed = {identity for run in site.ledger.runs() for identity in site.ledger.run(run).records}
+    for identity in listing.records if listing.complete else ():
+        if identity not in claimed:
+            _part(result, f"{identity[:12]} in {site.hot.name}", lambda one=identity: _adopt(site, one, result))  # type: ignore[misc]
+
+
+def _adopt(site: Site, identity: str, result: Swept) -> None:
+    sealed = site.hot.load(identity)
     record = sealed.record
     shown = f"{record.run}@{record.step} ({record.id[:12]})"
+    damages = site.hot.verify(sealed, progress=site.progress)
+    outcome = _Outcome.SUPERFLUOUS if damages else _append(site, sealed)
+    if outcome is _Outcome.UNKNOWN:
+        why = f"this ledger has no timeline {record.timeline} of {record.run}; it was left as it is"
+        result.pending.append(Pending(what=f"{shown} in {site.hot.name}", why=why))
+    elif outcome is _Outcome.RECORDED:
+        result.said.append(f"finished the commit of {shown}")
+    else:
+        site.hot.drop(sealed, now=site.now())
+        result.said.append(f"undid the commit of {shown}")
+
+
+class _Outcome(Enum):
+    RECORDED = "recorded"
+    SUPERFLUOUS = "superfluous"
+    UNKNOWN = "unknown"
+
+
+def _append(site: Site, sealed: Checkpoint) -> _Outcome:
+    record = sealed.record
     body = {
         "attempt": record.attempt,
         "supersedes": record.supersedes,
@@ -153,25 +186,19 @@ def _adopt(site: Site, sealed: Checkpoint) -> str:
     }
 
     def decide(state: RunState) -> Draft:
-        if record.id in state.records or _taken(state, sealed) is not None or not state.exists:
-            raise Settled(None)
+        if record.id in state.records:
+            raise Settled(_Outcome.RECORDED)
+        if record.timeline not in state.timelines:
+            raise Settled(_Outcome.UNKNOWN)
+        other = standing(state, record.timeline, record.step)
+        if other is not None and other.record.id != record.supersedes:
+            raise Settled(_Outcome.SUPERFLUOUS)
         contents = Contents(record=record, manifest=sealed.manifest)
         return Draft(kind="committed", timeline=record.timeline, body=body, contents=contents, saved_at=record.saved_at)
 
-    damages = site.hot.verify(sealed, progress=site.progress)
-    if not damages:
-        with suppress(Settled):
-            site.ledger.append(record.run, decide, site.stamp(f"commit:{record.id}"))
-    if record.id in site.ledger.run(record.run).records:
-        return f"finished the commit of {shown}"
-    site.hot.drop(sealed, now=site.now())
-    return f"undid the commit of {shown}"
-
-
-def _taken(state: RunState, sealed: Checkpoint) -> RecordState | None:
-    """Another record that stands at its step, which it was not meant to supersede."""
-    found = standing(state, sealed.record.timeline, sealed.record.step)
-    known = sealed.record.timeline in state.timelines
-    if found is not None and found.record.id != sealed.record.supersedes:
-        return found
-    return None if known else found
+    try:
+        site.ledger.append(record.run, decide, site.stamp(f"commit:{record.id}"))
+    except Settled as settled:
+        answer: _Outcome = settled.answer
+        return answer
+    return _Outcome.RECORDED

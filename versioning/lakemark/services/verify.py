@@ -82,7 +82,7 @@ def record_looks(site: Site, run: str, looks: Sequence[Look]) -> None:
             "tier": one.place.tier,
             "node": one.place.node,
             "ok": one.ok,
-            "suspect": bool(one.damages) and all(damage.suspect for damage in one.damages),
+            "suspect": False,
             "damaged": [f"{damage.path}: {damage.why}" for damage in one.damages[:100]],
         }
         for one in looks

@@ -1,0 +1,58 @@
+"""File systems of one's own, small enough to fill and safe to pull the plug of. They need root."""
+
+import fcntl
+import os
+import struct
+import subprocess
+from contextlib import contextmanager
+
+SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN
+WITHOUT_LOG_FLUSH = 2
+
+
+@contextmanager
+def tmpfs(place, *options):
+    place.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(place)], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+class Disk:
+    """A file system in a file."""
+
+    def __init__(self, mkfs, image, place, size_bytes):
+        self.image, self.place = image, place
+        place.mkdir()
+        with image.open("wb") as file:
+            file.truncate(size_bytes)
+        quiet = ["-q"] if mkfs.endswith("xfs") else ["-q", "-F"]
+        subprocess.run([mkfs, *quiet, str(image)], check=True, capture_output=True)
+
+    def mount(self):
+        subprocess.run(["mount", "-o", "loop", str(self.image), str(self.place)], check=True)
+
+    def unmount(self):
+        subprocess.run(["umount", str(self.place)], check=True)
+
+    def lose_power(self):
+        """What was not on the disk is lost; it is mounted again afterwards."""
+        descriptor = os.open(self.place, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", WITHOUT_LOG_FLUSH))
+        finally:
+            os.close(descriptor)
+        self.unmount()
+        self.mount()
+
+
+@contextmanager
+def disk(mkfs, folder, size_bytes):
+    made = Disk(mkfs, folder / "image", folder / "disk", size_bytes)
+    made.mount()
+    try:
+        yield made
+    finally:
+        subprocess.run(["umount", "-l", str(made.place)], check=True)

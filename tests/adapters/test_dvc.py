@@ -1,0 +1,463 @@
+"""DVC tiers: what they heal, what they spare, what they refuse, and writers beside a collector."""
+
+import json
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from lakemark.adapters import dvc_layout
+from lakemark.adapters.blobs import Names
+from lakemark.adapters.blobs_dir import DirectoryBlobs
+from lakemark.adapters.dvc import DvcStore
+from lakemark.contract.store import Shelf, source
+from lakemark.errors import Corrupt, NotFound, Refused, StoreUnavailable
+from lakemark.ports import Quiet
+from tests.adapters.disks import disk
+from tests.contract.store_places import NOW, digests, flip
+
+QUIET = Quiet()
+CONTENTS = {"weights.bin": b"w" * 3000, "a b/é": b"accent", "bin/run": b"#!", "twin": b"w" * 3000, "empty": b""}
+HOUR = timedelta(hours=1)
+
+
+def store_at(place, **how):
+    store = DvcStore(DirectoryBlobs(place), name="cold", tier_class="cold", **how)
+    store.claim("ledger", now=NOW)
+    return store
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "cold"
+
+
+@pytest.fixture
+def cold(root):
+    return store_at(root)
+
+
+def checkpoint_of(contents=CONTENTS, step=1):
+    return Shelf(store=None, digests=digests, now=NOW, run="run").checkpoint(contents, step=step)
+
+
+def put(store, contents=CONTENTS, *, step=1, now=NOW):
+    checkpoint = checkpoint_of(contents, step)
+    stored = store.put(checkpoint, source(contents), now=now, progress=QUIET)
+    return replace(checkpoint, objects=stored.objects)
+
+
+def sound(store, checkpoint):
+    return store.verify(checkpoint, progress=QUIET) == ()
+
+
+def object_path(root, checkpoint, path):
+    digest = next(file.digest for file in checkpoint.manifest.files if file.path == path)
+    return root / dvc_layout.object_key(checkpoint.objects[digest])
+
+
+def files_of(root):
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.name != ".lock")
+
+
+def test_the_layout_is_dvcs(cold, root):
+    checkpoint = put(cold)
+    listed = json.loads((root / dvc_layout.object_key(checkpoint.objects["dir"])).read_bytes())
+    assert [row["relpath"] for row in listed] == sorted(CONTENTS)
+    assert {row["relpath"]: row["md5"] for row in listed}["empty"] == "d41d8cd98f00b204e9800998ecf8427e"
+    assert len([name for name in files_of(root) if name.startswith("files/md5/")]) == 5
+    for name in files_of(root):
+        if name.startswith("files/") and not name.endswith(".dir"):
+            assert (root / name).stat().st_mode & 0o777 == 0o444
+
+
+def test_directory_objects_are_ordered_by_the_paths_text():
+    contents = {"x/b": b"1", "x.b": b"2", "x-": b"3"}
+    checkpoint = checkpoint_of(contents)
+    objects = {str(file.digest): "0" * 32 for file in checkpoint.manifest.regular}
+    rows = json.loads(dvc_layout.dir_bytes(checkpoint.manifest, objects))
+    assert [row["relpath"] for row in rows] == ["x-", "x.b", "x/b"]
+
+
+def test_object_names_and_keys():
+    name = "0123456789abcdef0123456789abcdef"
+    assert dvc_layout.object_key(name) == "files/md5/01/23456789abcdef0123456789abcdef"
+    for one in (name, name + ".dir"):
+        assert dvc_layout.object_name(dvc_layout.object_key(one)) == one
+    for key in (
+        "files/md5/01/23",
+        "files/md5/0123456789abcdef0123456789abcdef",
+        "lakemark/tmp/x",
+        f"files/md5/{name}.x",
+    ):
+        assert dvc_layout.object_name(key) is None
+
+
+@pytest.mark.parametrize("victim", ["object", "dir", "claim"])
+@pytest.mark.parametrize("how", ["flipped", "shortened", "lengthened", "gone"])
+def test_damage_is_named_and_healed(cold, root, victim, how):
+    checkpoint = put(cold)
+    places = {
+        "object": object_path(root, checkpoint, "weights.bin"),
+        "dir": root / dvc_layout.object_key(checkpoint.objects["dir"]),
+        "claim": root / dvc_layout.claim_key(checkpoint.record.id),
+    }
+    place = places[victim]
+    place.chmod(0o644)
+    data = place.read_bytes()
+    if how == "gone":
+        place.unlink()
+    else:
+        place.write_bytes({"flipped": b"?" + data[1:], "shortened": data[:-1], "lengthened": data + b" "}[how])
+    other = store_at(root)
+    if victim == "claim" and how in ("flipped", "shortened"):
+        with pytest.raises(Corrupt, match="can't be read"):
+            other.verify(checkpoint, progress=QUIET)
+        return
+    if not (victim == "claim" and how == "lengthened"):
+        named = {damage.path for damage in other.verify(checkpoint, progress=QUIET)}
+        expected = {"object": {"weights.bin", "twin"}}.get(victim, {str(place.relative_to(root))})
+        assert named == expected
+        assert all(damage.missing == (how == "gone") for damage in other.verify(checkpoint, progress=QUIET))
+    again = other.put(checkpoint, source(CONTENTS), now=NOW, progress=QUIET)
+    assert again.objects == checkpoint.objects
+    assert sound(other, checkpoint)
+
+
+def test_an_object_left_damaged_by_somebody_else_is_written_over(cold, root):
+    checkpoint = put(cold)
+    cold.drop(checkpoint, now=NOW)
+    bare = replace(checkpoint, objects={})
+    place = object_path(root, checkpoint, "bin/run")
+    flip(place)
+    for name in files_of(root):
+        if name.startswith("lakemark/condemned/"):
+            (root / name).unlink()
+    stored = store_at(root).put(bare, source(CONTENTS), now=NOW, progress=QUIET)
+    assert stored.written_bytes == 2
+    assert place.read_bytes() == b"#!"
+
+
+def test_object_names_that_lie_are_found_before_anything_is_overwritten(cold, root):
+    victim = put(cold, {"other": b"precious"})
+    name = next(value for key, value in victim.objects.items() if key != "dir")
+    checkpoint = checkpoint_of({"mine": b"mine!"})
+    objects = {str(checkpoint.manifest.regular[0].digest): name}
+    objects["dir"] = dvc_layout.dir_name(dvc_layout.dir_bytes(checkpoint.manifest, objects))
+    lying = replace(checkpoint, objects=objects)
+    with pytest.raises(Corrupt, match="kept under the name"):
+        cold.put(lying, source({"mine": b"mine!"}), now=NOW, progress=QUIET)
+    assert sound(cold, victim)
+    assert not cold.holds(checkpoint)
+
+
+class Forgetful(DirectoryBlobs):
+    """Does what it is told, and then answers as if somebody else had been first: a lost answer, sent again."""
+
+    def create(self, key, data):
+        super().create(key, data)
+        return False
+
+    def write(self, key, stream, size_bytes, *, overwrite):
+        super().write(key, stream, size_bytes, overwrite=overwrite)
+        return False
+
+
+def test_a_lost_answer_is_settled_by_reading(root):
+    store = DvcStore(Forgetful(root), name="cold", tier_class="cold")
+    identity = store.claim("ledger", now=NOW)
+    assert store.identity() == identity
+    checkpoint = put(store)
+    assert sound(store_at(root), checkpoint)
+
+
+class Rotten(DirectoryBlobs):
+    """Keeps other bytes than it was given."""
+
+    def write(self, key, stream, size_bytes, *, overwrite):
+        done = super().write(key, stream, size_bytes, overwrite=overwrite)
+        if size_bytes == 2:
+            flip(Path(self.where) / key)
+        return done
+
+
+def test_bytes_that_rot_at_once_are_never_recorded(root):
+    store = DvcStore(Rotten(root), name="cold", tier_class="cold")
+    store.claim("ledger", now=NOW)
+    with pytest.raises(Corrupt, match="right after it was written"):
+        put(store)
+    assert store.records().records == ()
+    assert not store.holds(checkpoint_of())
+
+
+class Unreadable(DirectoryBlobs):
+    """One object can't be read, the rest can; or the whole store is away."""
+
+    away = False
+    bad = None
+
+    def get(self, key):
+        if self.away:
+            raise StoreUnavailable("away", advice="Wait.")
+        return super().get(key)
+
+    def open(self, key, *, start=0, length=None):
+        if self.away or (self.bad and self.bad in key):
+            raise StoreUnavailable("times out", advice="Wait.")
+        return super().open(key, start=start, length=length)
+
+
+def test_one_unreadable_object_is_damage_and_a_store_away_is_not(root):
+    blobs = Unreadable(root)
+    store = DvcStore(blobs, name="cold", tier_class="cold")
+    store.claim("ledger", now=NOW)
+    checkpoint = put(store)
+    blobs.bad = object_path(root, checkpoint, "bin/run").name
+    (damage,) = store.verify(checkpoint, progress=QUIET)
+    assert (damage.path, damage.missing) == ("bin/run", False)
+    blobs.away = True
+    with pytest.raises(StoreUnavailable):
+        store.verify(checkpoint, progress=QUIET)
+
+
+def test_a_lost_ledger_can_be_read_back(cold, root):
+    checkpoint = put(cold)
+    assert store_at(root).load(checkpoint.record.id) == checkpoint
+    with pytest.raises(NotFound):
+        cold.load("0" * 64)
+
+
+def test_identity_that_changes_under_us_is_refused(cold, root):
+    checkpoint = put(cold)
+    path = root / "lakemark-tier.json"
+    text = path.read_text()
+    path.write_text(text.replace(cold.identity().id, "f" * 32))
+    deeds = (
+        lambda: put(cold, step=2),
+        lambda: cold.drop(checkpoint, now=NOW),
+        lambda: cold.collect(now=NOW + 1000 * HOUR, grace=HOUR, needed=[]),
+    )
+    for deed in deeds:
+        with pytest.raises(Refused, match="was the tier"):
+            deed()
+    path.unlink()
+    for deed in deeds:
+        with pytest.raises(Refused, match="not mounted"):
+            deed()
+    path.write_text("{}")
+    with pytest.raises(Corrupt):
+        cold.identity()
+    path.write_text(text)
+    assert sound(cold, checkpoint)
+
+
+# Removal
+
+
+class Short(DirectoryBlobs):
+    """Listings of one prefix break off."""
+
+    prefix = None
+
+    def list(self, prefix, *, limit=None):
+        names = super().list(prefix, limit=limit)
+        return Names({}, complete=False) if prefix == self.prefix else names
+
+
+@pytest.mark.parametrize("prefix", [dvc_layout.RECORDS, dvc_layout.PARTS, dvc_layout.OBJECTS, dvc_layout.CONDEMNED])
+def test_nothing_is_deleted_on_an_incomplete_listing(root, prefix):
+    blobs = Short(root)
+    store = DvcStore(blobs, name="cold", tier_class="cold")
+    store.claim("ledger", now=NOW)
+    kept, gone = put(store, step=1), put(store, {"alone": b"alone"}, step=2)
+    store.drop(gone, now=NOW)
+    before = files_of(root)
+    blobs.prefix = prefix
+    assert store.collect(now=NOW + 1000 * HOUR, grace=HOUR, needed=[]) == 0
+    assert [name for name in before if name.startswith("files/")] == [
+        name for name in files_of(root) if name.startswith("files/")
+    ]
+    blobs.prefix = None
+    assert store.collect(now=NOW + 1000 * HOUR, grace=HOUR, needed=[]) == 5
+    assert sound(store, kept)
+
+
+def test_a_listing_that_breaks_off_lets_nothing_be_dropped(root):
+    blobs = Short(root)
+    store = DvcStore(blobs, name="cold", tier_class="cold")
+    store.claim("ledger", now=NOW)
+    checkpoint = put(store)
+    blobs.prefix = dvc_layout.RECORDS
+    assert not store.records().complete
+    with pytest.raises(StoreUnavailable):
+        store.drop(checkpoint, now=NOW)
+    assert sound(store, checkpoint)
+
+
+def test_an_unreadable_claim_stops_every_deletion(cold, root):
+    gone = put(cold, {"alone": b"alone"})
+    cold.drop(gone, now=NOW)
+    (root / "lakemark/records").mkdir(exist_ok=True)
+    (root / "lakemark/records" / f"{'a' * 64}.json").write_text("{")
+    with pytest.raises(Corrupt):
+        cold.collect(now=NOW + 1000 * HOUR, grace=HOUR, needed=[])
+    assert object_path(root, gone, "alone").exists()
+
+
+def test_orphans_of_dead_writers_go_after_the_grace(cold, root):
+    kept = put(cold)
+    orphan = root / dvc_layout.object_key("0" * 32)
+    orphan.parent.mkdir(parents=True)
+    orphan.write_bytes(b"orphan")
+    assert cold.collect(now=NOW, grace=HOUR, needed=[]) == 0
+    assert cold.collect(now=NOW + HOUR / 2, grace=HOUR, needed=[]) == 0
+    assert cold.collect(now=NOW + HOUR, grace=HOUR, needed=[]) == 6
+    assert not orphan.exists()
+    assert sound(cold, kept)
+
+
+def test_what_somebody_pushed_into_the_place_is_spared(cold, root):
+    rows = [{"md5": "1" * 32, "relpath": "theirs"}]
+    data = json.dumps(rows, sort_keys=True).encode()
+    cold.blobs.create(dvc_layout.object_key(dvc_layout.dir_name(data)), data)
+    cold.blobs.create(dvc_layout.object_key("1" * 32), b"theirs")
+    for days in range(3):
+        cold.collect(now=NOW + timedelta(days=days), grace=HOUR, needed=[])
+    assert cold.blobs.get(dvc_layout.object_key("1" * 32)) == b"theirs"
+
+
+def test_a_parts_objects_are_in_use(cold):
+    cold.blobs.create(dvc_layout.object_key("1" * 32), b"part")
+    cold.blobs.create(f"{dvc_layout.PARTS}aaaaaaaa-7-p0.json", json.dumps({"objects": {"d": "1" * 32}}).encode())
+    for days in range(3):
+        cold.collect(now=NOW + timedelta(days=days), grace=HOUR, needed=[])
+    assert cold.blobs.get(dvc_layout.object_key("1" * 32)) == b"part"
+
+
+def test_claims_of_puts_that_never_ended_are_forgotten_after_the_grace(cold, root):
+    checkpoint = put(cold)
+    (root / dvc_layout.object_key(checkpoint.objects["dir"])).unlink()
+    assert cold.records().records == ()
+    assert cold.records().complete
+    cold.collect(now=NOW + HOUR / 2, grace=HOUR, needed=[])
+    assert (root / dvc_layout.claim_key(checkpoint.record.id)).exists()
+    for hours in (1, 2, 3):
+        cold.collect(now=NOW + hours * HOUR, grace=HOUR, needed=[])
+    assert files_of(root) == ["lakemark-tier.json"]
+
+
+def test_a_going_object_makes_its_writer_wait(cold, root):
+    checkpoint = put(cold)
+    cold.drop(checkpoint, now=NOW)
+    name = next(value for key, value in checkpoint.objects.items() if key != "dir")
+    mark = dvc_layout.Mark(condemned_at=NOW, going=True)
+    cold.blobs.replace(dvc_layout.mark_key(name), mark.to_bytes())
+    with pytest.raises(StoreUnavailable, match="just being removed"):
+        put(cold)
+    assert cold.collect(now=NOW + 2 * HOUR, grace=HOUR, needed=[]) == 0
+    assert sound(cold, put(cold))
+
+
+def test_a_condemned_object_that_is_needed_again_is_written_anew(cold, root):
+    checkpoint = put(cold)
+    cold.drop(checkpoint, now=NOW)
+    stored = cold.put(checkpoint, source(CONTENTS), now=NOW, progress=QUIET)
+    assert stored.written_bytes == 3000 + len(b"accent") + len(b"#!")
+    assert not [name for name in files_of(root) if name.startswith("lakemark/condemned/")]
+
+
+def test_a_shared_place_is_identified_and_never_deleted_from(root):
+    root.mkdir()
+    (root / "theirs").write_text("theirs")
+    with pytest.raises(Refused, match="not empty"):
+        store_at(root)
+    shared = store_at(root, shared=True)
+    checkpoint = put(shared)
+    shared.drop(checkpoint, now=NOW)
+    assert not shared.holds(checkpoint)
+    assert shared.collect(now=NOW + 1000 * HOUR, grace=HOUR, needed=[]) == 0
+    assert object_path(root, checkpoint, "weights.bin").exists()
+    assert (root / "theirs").read_text() == "theirs"
+
+
+def test_writers_beside_a_collector_lose_nothing(root):
+    """With no grace at all, so that only the order of claims and marks protects the writers."""
+    store_at(root)
+    stop, errors, rounds = threading.Event(), [], []
+
+    def collect():
+        collector, hours = store_at(root), 0
+        while not stop.is_set():
+            hours += 1
+            collector.collect(now=NOW + hours * HOUR, grace=timedelta(), needed=[])
+
+    def write(number):
+        store = store_at(root)
+        contents = {"shared": b"s" * 500, "own": bytes([number]) * 300}
+        try:
+            for _ in range(12):
+                checkpoint = _put_in_the_end(store, contents, number)
+                assert sound(store, checkpoint)
+                assert sound(store, checkpoint)
+                store.drop(checkpoint, now=NOW)
+                rounds.append(number)
+        except Exception as error:  # noqa: BLE001 - shown below
+            errors.append(error)
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+    collector = threading.Thread(target=collect)
+    for thread in (*writers, collector):
+        thread.start()
+    for thread in writers:
+        thread.join()
+    stop.set()
+    collector.join()
+    assert errors == []
+    assert len(rounds) == 36
+
+
+def _put_in_the_end(store, contents, step):
+    while True:
+        try:
+            # In the collector's future: it takes no claim for a dead writer's.
+            return put(store, contents, step=step, now=NOW + timedelta(days=10_000))
+        except StoreUnavailable:
+            continue
+
+
+def test_many_put_the_same_checkpoint_at_once(root):
+    store_at(root)
+    done = []
+    threads = [threading.Thread(target=lambda: done.append(put(store_at(root)))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 6
+    assert sound(store_at(root), done[0])
+    assert list((root / "lakemark/tmp").glob("[!.]*")) == []
+
+
+def test_a_killed_writers_temporary_is_removed_and_a_living_ones_kept(cold, root):
+    living = cold.blobs._bench.begin()
+    dead = root / "lakemark" / "tmp" / "dead"
+    dead.mkdir()
+    (dead / "new").write_text("half")
+    cold.collect(now=NOW, grace=HOUR, needed=[])
+    assert list((root / "lakemark" / "tmp").glob("[!.]*")) == [living]
+    cold.blobs._bench.end(living.name)
+
+
+def test_what_was_acknowledged_survives_power_loss(require_root, require_command, tmp_path):
+    with disk(require_command("mkfs.ext4"), tmp_path, 64 * 2**20) as ext4:
+        store = store_at(ext4.place / "cold")
+        contents = {f"shard-{number}": bytes([number]) * 200_000 for number in range(8)}
+        checkpoint = put(store, contents)
+        ext4.lose_power()
+        assert sound(store, checkpoint)
+        assert store.records().records == (checkpoint.record.id,)
+        store.drop(checkpoint, now=NOW)
+        ext4.lose_power()
+        assert not store.holds(checkpoint)

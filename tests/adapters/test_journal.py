@@ -1,0 +1,157 @@
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from lakemark.adapters.journal import SqliteJournal
+from lakemark.errors import Corrupt, Denied, Misconfigured
+from lakemark.ports import Directory, KnownFile
+from tests.model.building import at
+
+FILE = KnownFile(device=2**63 + 5, inode=2**64 - 1, size_bytes=2**50, mtime_ns=-1)
+
+
+@pytest.fixture
+def journal(tmp_path):
+    journal = SqliteJournal(tmp_path / "deep/journal.db")
+    yield journal
+    journal.close()
+
+
+@pytest.fixture
+def again(journal, tmp_path):
+    """What another process sees."""
+    other = SqliteJournal(tmp_path / "deep/journal.db")
+    yield other
+    other.close()
+
+
+def test_files(journal, again):
+    assert journal.known(FILE) is None
+    journal.remember([FILE], record="a" * 64, why="committed")
+    assert again.known(FILE) == "a" * 64
+    again.remember([FILE], record="b" * 64, why="restored")
+    assert journal.known(FILE) == "b" * 64
+    for change in ({"device": 1}, {"inode": 1}, {"size_bytes": 1}, {"mtime_ns": 0}):
+        other = KnownFile(
+            **{"device": FILE.device, "inode": FILE.inode, "size_bytes": FILE.size_bytes, "mtime_ns": -1} | change
+        )
+        assert journal.known(other) is None
+
+
+def test_directories(journal, again, tmp_path, monkeypatch):
+    directory = Directory(run="r", timeline=2, attempt="t", sequence=7)
+    path = tmp_path / "out\udcff"
+    assert journal.directory(path) is None
+    journal.bind_directory(path, directory)
+    assert again.directory(path) == directory
+    monkeypatch.chdir(tmp_path)
+    assert again.directory(Path("x/../out\udcff")) == directory
+    journal.bind_directory(path, Directory(run="s", timeline=1, attempt="u", sequence=8))
+    assert again.directory(path).run == "s"
+
+
+def test_looks(journal, again):
+    assert journal.last_looked("k") is None
+    assert journal.looked("k", at=at(1)) is None
+    assert again.looked("k", at=at(2)) == at(1)
+    assert journal.last_looked("k") == at(2)
+
+
+def test_all_or_nothing(journal):
+    def files():
+        yield FILE
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        journal.remember(files(), record="a" * 64, why="x")
+    assert journal.known(FILE) is None
+    journal.remember([FILE], record="a" * 64, why="x")
+
+
+def test_many_writers(tmp_path):
+    code = """
+import sys, pathlib
+from lakemark.adapters.journal import SqliteJournal
+from lakemark.ports import KnownFile
+journal = SqliteJournal(pathlib.Path(sys.argv[1]))
+for number in range(40):
+    journal.remember([KnownFile(device=int(sys.argv[2]), inode=number, size_bytes=1, mtime_ns=1)], record=sys.argv[2], why="x")
+"""
+    path = tmp_path / "journal.db"
+    processes = [subprocess.Popen([sys.executable, "-c", code, str(path), str(number)]) for number in range(3)]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    journal = SqliteJournal(path)
+    for device in range(3):
+        for inode in range(40):
+            assert journal.known(KnownFile(device=device, inode=inode, size_bytes=1, mtime_ns=1)) == str(device)
+    journal.close()
+
+
+def test_threads_and_forks(journal):
+    def work(device):
+        for inode in range(20):
+            journal.remember([KnownFile(device=device, inode=inode, size_bytes=1, mtime_ns=1)], record="r", why="x")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    child = os.fork()
+    if child == 0:
+        work(9)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert all(
+        journal.known(KnownFile(device=device, inode=19, size_bytes=1, mtime_ns=1)) for device in (0, 1, 2, 3, 9)
+    )
+
+
+def test_killed_after_an_acknowledgement_nothing_is_lost(tmp_path):
+    code = """
+import os, signal, sys, pathlib
+from lakemark.adapters.journal import SqliteJournal
+from lakemark.ports import KnownFile
+journal = SqliteJournal(pathlib.Path(sys.argv[1]))
+journal.remember([KnownFile(device=1, inode=1, size_bytes=1, mtime_ns=1)], record="r", why="x")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    path = tmp_path / "journal.db"
+    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == -9
+    journal = SqliteJournal(path)
+    assert journal.known(KnownFile(device=1, inode=1, size_bytes=1, mtime_ns=1)) == "r"
+    journal.close()
+
+
+def test_it_waits_for_the_disk(journal):
+    with journal._reading() as connection:
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_what_is_no_journal(tmp_path):
+    path = tmp_path / "journal.db"
+    path.write_bytes(b"not a database, but long enough to be looked at" * 100)
+    with pytest.raises(Corrupt, match="not a database"):
+        SqliteJournal(path)
+    assert path.read_bytes().startswith(b"not a database")
+
+
+def test_a_newer_one(tmp_path):
+    path = tmp_path / "journal.db"
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(Misconfigured, match="version 99"):
+        SqliteJournal(path)
+
+
+def test_no_right(tmp_path):
+    (tmp_path / "file").mkdir()
+    with pytest.raises(Denied):
+        SqliteJournal(tmp_path / "file")

@@ -1,0 +1,157 @@
+import http.server
+import json
+import socket
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+
+from lakemark.adapters.lakefs import LakeFS
+from lakemark.adapters.lakefs_errors import error_for, said
+from lakemark.errors import (
+    Conflict,
+    DataGone,
+    Denied,
+    Misconfigured,
+    NotFound,
+    Refused,
+    StoreUnavailable,
+    Usage,
+)
+
+COMMIT = "ab" * 32
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "kind"),
+    [
+        (400, "branch id: invalid value", Usage),
+        (401, "error authenticating request", Denied),
+        (403, "insufficient permissions", Denied),
+        (403, "cannot write to protected branch", Refused),
+        (403, "read-only repository", Refused),
+        (404, "branch not found", NotFound),
+        (408, "", StoreUnavailable),
+        (409, "branch already exists", Conflict),
+        (410, "data not found", DataGone),
+        (412, "pre-delete-branch hook aborted", Refused),
+        (423, "", StoreUnavailable),
+        (429, "too many tries", StoreUnavailable),
+        (500, "branch is currently locked, try again later", StoreUnavailable),
+        (500, "parsing file _lakefs_actions/x.yaml: invalid action", Refused),
+        (500, "argument branch: required value: validation error", Usage),
+        (503, "slow down", StoreUnavailable),
+        (507, "", StoreUnavailable),
+    ],
+)
+def test_statuses(status, message, kind):
+    error = error_for(status, message, about="branch 'x'")
+    assert type(error) is kind
+    assert "branch 'x'" in error.message
+    assert error.advice
+
+
+def test_a_missing_repository_is_told_from_a_missing_commit():
+    repository = error_for(404, "repository not found", about="commit c of data repository 'r'")
+    commit = error_for(404, "commit not found", about="commit c of data repository 'r'")
+    assert "no such data repository" in repository.message
+    assert repository.message != commit.message
+
+
+@pytest.mark.parametrize("body", [None, "", "<html>\n", b"\xff", '{"message": 3}', '["x"]', '{"message":"a\\nb"}'])
+def test_what_the_server_said_is_one_line(body):
+    assert "\n" not in said(body)
+
+
+@pytest.fixture
+def answering():
+    """A function that serves the same answer to every request and gives the server's address."""
+    servers = []
+
+    def serve(body, *, content_type="application/json", length=None, status=200, location=None):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(status)
+                self.send_header("Content-Type", content_type)
+                self.send_header("Content-Length", str(len(body) if length is None else length))
+                if location:
+                    self.send_header("Location", location)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        servers.append((server, thread))
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+    yield serve
+    for server, thread in servers:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def data(endpoint, **settings):
+    return LakeFS(endpoint, "key", "secret", **settings)
+
+
+def test_nobody_listens(free_port):
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        data(f"http://127.0.0.1:{free_port()}").head("data", "main")
+
+
+def test_a_server_that_never_answers_is_given_up():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            data(endpoint, timeout_seconds=(0.2, 0.2)).head("data", "main")
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [(b"<html>hello</html>", "text/html"), (b"[1]", "application/json"), (b'{"id": 3}', "application/json")],
+)
+def test_another_server_is_misconfigured(answering, body, content_type):
+    with pytest.raises(Misconfigured, match="does not answer as a lakeFS server"):
+        data(answering(body, content_type=content_type)).head("data", "main")
+
+
+@pytest.mark.parametrize("endpoint", ["http://", "http://[", "http://127.0.0.1:99999"])
+def test_an_address_that_is_none_is_misconfigured(endpoint):
+    with pytest.raises(Misconfigured):
+        data(endpoint).head("data", "main")
+
+
+def test_keys_do_not_follow_a_redirect(answering):
+    elsewhere = answering(json.dumps({"id": "main", "commit_id": COMMIT}).encode())
+    assert data(elsewhere).head("data", "main") == COMMIT
+    with pytest.raises(StoreUnavailable):
+        data(answering(b"", status=302, location=elsewhere)).head("data", "main")
+
+
+def test_a_body_that_breaks_off_is_no_body(answering):
+    endpoint = answering(b"half", content_type="application/octet-stream", length=8)
+    chunks = data(endpoint).read("data", COMMIT, "x")
+    with pytest.raises(StoreUnavailable):
+        list(chunks)
+
+
+def test_wrong_keys_are_denied(lakefs):
+    with pytest.raises(Denied) as caught:
+        LakeFS(lakefs.endpoint, "AKIAnobody", "wrong").head("data", "main")
+    assert "LAKEFS_SECRET_ACCESS_KEY" in caught.value.advice
+    assert "wrong" not in json.dumps(caught.value.as_json())
+
+
+def test_reading_leaves_no_temporary_file(lakefs, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    scratch = lakefs.scratch()
+    head = scratch.data.head(scratch.repository, "main")
+    assert b"".join(scratch.data.read(scratch.repository, head, "train/1")) == b"bytes of 1"
+    assert scratch.data.readable(scratch.repository, head, sample=3) == ()
+    assert list(Path(tmp_path).iterdir()) == []

@@ -1,0 +1,143 @@
+"""What data a save was trained with: what its process had open, else ambiguous, never a guess."""
+
+import pytest
+
+from lakemark.errors import Refused
+from lakemark.model.record import Evidence
+from lakemark.services.bind import bind
+from lakemark.services.rollback_request import request
+from tests.services.world import RUN, World
+
+
+def data(world, step):
+    return [(ref.commit, ref.evidence) for ref in world.at(step).record.data]
+
+
+def two_versions(world):
+    """The commits before and after the data branch moved; the run is open on the first."""
+    first = world.data.head("data", "main")
+    world.open()
+    return first, world.change_data(2)
+
+
+def test_a_save_announced_under_the_first_data_says_so_after_a_repin(world):
+    first, second = two_versions(world)
+    trainer = world.trainer()
+    trainer.save(100)
+    world.repin()
+    world.sweep()
+    assert data(world, 100) == [(first, Evidence.OPENED)]
+    world.trainer().save(200)
+    world.sweep()
+    assert data(world, 200) == [(second, Evidence.OPENED)]
+
+
+def test_a_trainer_that_did_not_read_again_still_has_the_first_data_open(world):
+    first, _ = two_versions(world)
+    trainer = world.trainer()
+    world.repin()
+    trainer.save(100)
+    world.sweep()
+    assert data(world, 100) == [(first, Evidence.OPENED)]
+
+
+def test_an_unannounced_save_across_a_repin_is_ambiguous_and_no_target(world):
+    first, second = two_versions(world)
+    world.save(100)
+    world.repin()
+    world.sweep()
+    assert sorted(data(world, 100)) == sorted([(first, Evidence.AMBIGUOUS), (second, Evidence.AMBIGUOUS)])
+    assert not world.at(100).record.bound
+    world.clock.wait(hours=1)
+    with pytest.raises(Refused, match="nobody knows"):
+        request(world.site(), world.wish(100))
+    bind(world.site(), RUN, world.at(100).record.id, data=f"data/{first}", reason="the log says so")
+    assert data(world, 100) == [(first, Evidence.DECLARED)]
+    assert request(world.site(), world.wish(100)).state == "requested"
+
+
+def test_an_unannounced_save_before_any_repin_is_declared(world):
+    first, _ = two_versions(world)
+    world.save(100)
+    world.sweep()
+    assert data(world, 100) == [(first, Evidence.DECLARED)]
+
+
+def test_a_new_attempt_after_a_repin_has_the_second_data(world):
+    _, second = two_versions(world)
+    world.repin()
+    world.clock.wait(minutes=1)
+    world.open(job="2")
+    world.clock.wait(minutes=1)
+    world.save(100)
+    world.sweep()
+    assert data(world, 100) == [(second, Evidence.DECLARED)]
+
+
+def test_without_times_to_trust_a_new_attempt_does_not_decide(world):
+    two_versions(world)
+    world.repin()
+    world.open(job="2")
+    world.save(100)
+    world.sweep(simulated_clock=True)
+    assert {evidence for _, evidence in data(world, 100)} == {Evidence.AMBIGUOUS}
+
+
+def test_a_save_in_a_timeline_of_its_own_making_is_not_given_the_newest_data(world):
+    """A restarted trainer opened a timeline; it may have either version open, whatever the newest is."""
+    first, second = two_versions(world)
+    for step in (100, 200):
+        world.save(step)
+        world.sweep()
+    world.repin()
+    world.save(200, "again")
+    world.sweep()
+    assert world.at(200).record.timeline == 2
+    assert sorted(data(world, 200)) == sorted([(first, Evidence.AMBIGUOUS), (second, Evidence.AMBIGUOUS)])
+
+
+def test_no_data_at_all_is_recorded_and_no_target_until_bound():
+    bare = World()
+    bare.changes = {"data": None, "default_repository": None}
+    bare.open()
+    bare.save(100)
+    bare.sweep()
+    assert bare.at(100).record.data == ()
+    bare.clock.wait(hours=1)
+    with pytest.raises(Refused, match="nobody knows") as raised:
+        request(bare.site(), bare.wish(100))
+    assert "lakemark bind" in raised.value.advice
+    bare.changes = {}
+    commit = bare.data.head("data", "main")
+    bind(bare.site(), RUN, bare.at(100).record.id, data=f"data/{commit}", reason="that was it")
+    assert request(bare.site(), bare.wish(100)).state == "requested"
+
+
+def test_binding_a_run_is_for_saves_from_then_on(world):
+    world.changes = {"data": None, "default_repository": None}
+    world.open()
+    world.save(100)
+    world.sweep()
+    world.changes = {}
+    commit = world.data.head("data", "main")
+    bind(world.site(), RUN, None, data=f"data/{commit}", reason="found the mount")
+    assert world.at(100).record.data == ()
+    world.clock.wait(minutes=1)
+    world.open(job="2")
+    world.clock.wait(minutes=1)
+    world.save(200)
+    world.sweep()
+    assert data(world, 200) == [(commit, Evidence.DECLARED)]
+
+
+def test_a_repin_after_a_process_went_back_by_itself_does_not_decide_either(world):
+    first, second = two_versions(world)
+    for content in ("first try", "second try"):
+        world.save(100, content)
+        world.sweep()
+    assert world.state().timeline == 2
+    world.save(200)
+    world.repin()
+    world.sweep()
+    assert world.at(200).record.timeline == 2
+    assert sorted(data(world, 200)) == sorted([(first, Evidence.AMBIGUOUS), (second, Evidence.AMBIGUOUS)])

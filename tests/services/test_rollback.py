@@ -1,0 +1,346 @@
+"""Roll back: decided from the ledger, approved by people, applied once; the checkpoint and its data, both or neither."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from lakemark.errors import Conflict, NotFound, Refused, StoreUnavailable
+from lakemark.model.entry import Draft, Means
+from lakemark.model.rollback_plan import Flags
+from lakemark.ports import Approval
+from lakemark.services.bind import bind
+from lakemark.services.resume import resume
+from lakemark.services.rollback_apply import apply
+from lakemark.services.rollback_decide import approve, expire, refuse
+from lakemark.services.rollback_request import plan, request
+from tests.services.world import OUT, POLICIES, RUN, files
+
+BOB = "bob@node-b"
+
+
+@pytest.fixture
+def run(world):
+    """Steps 100 to 300, each with a data commit of its own; silent for an hour."""
+    world.commits = {}
+    for number, step in enumerate((100, 200, 300), start=1):
+        world.commits[step] = world.data.head("data", "main")
+        (world.open if number == 1 else world.repin)()
+        world.saves(step)
+        world.change_data(number + 1)
+    world.clock.wait(hours=1)
+    return world
+
+
+def requested(world, step=200, **wish):
+    return request(world.site(), world.wish(step, **wish))
+
+
+def approved(world, step=200, **wish):
+    asked = requested(world, step, **wish)
+    return approve(world.site(actor=BOB), asked.id, digest=asked.digest[:12])
+
+
+def note(world, kind, record, **draft):
+    world.ledger.append(RUN, lambda _: Draft(kind=kind, record=record, **draft), world.site().stamp(f"{kind}:{record}"))
+
+
+def test_a_plan_says_what_it_takes_and_changes_nothing(run):
+    before = run.state().sequence
+    made = plan(run.site(), run.wish(200))
+    assert run.state().sequence == before
+    assert (made.target.step, made.source_tier) == (200, "hot")
+    assert made.gives_up.records == (run.at(300).record.id,)
+    assert made.gives_up.steps == 100
+    assert [(item.repository, item.commit) for item in made.data] == [("data", run.commits[200])]
+    assert made.data_changes == {"added": 0, "removed": 0, "changed": 1}
+    assert run.workspace.json[Path("/home/plans") / f"{made.digest}.json"] == made.as_json()
+
+
+def test_both_come_back(run):
+    expected = files(run.disk, OUT / "step-200")
+    done = run.roll_back(200)
+    assert (done.timeline, done.record) == (2, run.at(200).record.id)
+    assert files(run.disk, done.checkpoint_dir) == expected
+    ((repository, branch, commit),) = done.data
+    assert (repository, commit) == ("data", run.commits[200])
+    assert run.data.head("data", branch) == commit
+    told = run.workspace.read_run_file(done.run_file)
+    assert told.timeline == 2
+    assert told.resume["record"] == done.record
+    assert [(ref.branch, ref.commit) for ref in told.data] == [(branch, commit)]
+    assert run.latest().record.id == done.record
+    assert run.state().rollbacks[done.rollback].state == "applied"
+
+
+def test_the_same_request_twice_is_one(run):
+    first, second = requested(run), requested(run)
+    assert first.id == second.id
+    assert run.kinds().count("rollback_requested") == 1
+    assert requested(run, reason="another").id != first.id
+
+
+def test_after_it_was_applied_the_same_wish_is_a_new_one(run):
+    done = run.roll_back(200)
+    run.trainer().save(300, "new 300")
+    run.sweep()
+    run.clock.wait(hours=1)
+    assert requested(run).id != done.rollback
+
+
+def test_an_expired_request_does_not_stand_in_the_way(run):
+    first = requested(run)
+    run.clock.wait(hours=25)
+    second = requested(run)
+    assert second.id != first.id
+    assert expire(run.site()) == [first.id]
+    assert run.state().rollbacks[first.id].state == "expired"
+
+
+def test_nobody_alone_at_once_and_after_a_time_marked(run):
+    asked = requested(run)
+    for actor in ("ana@node-a", "ana@elsewhere", "Ana@node-a"):
+        with pytest.raises(Refused, match="second person"):
+            approve(run.site(actor=actor), asked.id, digest=asked.digest)
+    run.clock.wait(minutes=15)
+    state = approve(run.site(), asked.id, digest=asked.digest)
+    assert state.state == "approved"
+    assert state.approvals[0]["alone"] is True
+    run.policies = replace(POLICIES, approval=Approval(alone_after=None))
+    other = requested(run, 100)
+    run.clock.wait(hours=10)
+    with pytest.raises(Refused, match="second person"):
+        approve(run.site(), other.id, digest=other.digest)
+    assert approve(run.site(actor=BOB), other.id, digest=other.digest, by="Bob B.").approvals[0]["alone"] is False
+
+
+def test_approving_twice_is_once_and_refusing_ends_it(run):
+    asked = requested(run)
+    approve(run.site(actor=BOB), asked.id, digest=asked.digest)
+    approve(run.site(actor=BOB), asked.id, digest=asked.digest)
+    assert run.kinds().count("rollback_approved") == 1
+    with pytest.raises(Refused, match="approved already"):
+        approve(run.site(actor="eve@node-c"), asked.id, digest=asked.digest)
+    assert refuse(run.site(), asked.id, reason="no").state == "refused"
+    assert refuse(run.site(), asked.id, reason="no").state == "refused"
+    assert run.kinds().count("rollback_refused") == 1
+    with pytest.raises(Refused, match="refused"):
+        apply(run.site(), asked.id)
+    with pytest.raises(NotFound):
+        refuse(run.site(), "rb-nothing", reason="no")
+
+
+def test_an_approval_is_of_the_plan_that_was_seen(run):
+    asked = requested(run)
+    for digest in ("0" * 64, asked.digest[:7], "", asked.digest[:12] + "0"):
+        with pytest.raises(Refused, match="not the one requested"):
+            approve(run.site(actor=BOB), asked.id, digest=digest)
+    assert run.state().rollbacks[asked.id].state == "requested"
+
+
+def test_expired_is_expired_for_approving_and_applying(run):
+    asked = requested(run)
+    run.clock.wait(hours=24)
+    with pytest.raises(Refused, match="expired"):
+        approve(run.site(actor=BOB), asked.id, digest=asked.digest)
+    other = approved(run, 100)
+    run.clock.wait(hours=24)
+    with pytest.raises(Refused, match="expired"):
+        apply(run.site(), other.id)
+    assert run.state().timeline == 1
+
+
+def test_applying_needs_an_approval_where_the_site_wants_one(run):
+    asked = requested(run)
+    with pytest.raises(Refused, match="not approved"):
+        apply(run.site(), asked.id)
+    run.policies = replace(POLICIES, approval=Approval(required=False))
+    assert apply(run.site(), asked.id).timeline == 2
+
+
+@pytest.mark.parametrize("kind", ["pruned", "quarantined"])
+@pytest.mark.parametrize("when", ["requested", "approved"])
+def test_a_target_that_was_lost_meanwhile_is_refused(run, kind, when):
+    asked = requested(run) if when == "requested" else approved(run)
+    record = run.at(200).record.id
+    body = {"items": [{"record": record, "reasons": ["old"]}]} if kind == "pruned" else {}
+    note(run, kind, record, body=body, reason="bad")
+    calls = {
+        "requested": lambda: approve(run.site(actor=BOB), asked.id, digest=asked.digest),
+        "approved": lambda: apply(run.site(), asked.id),
+    }
+    with pytest.raises(Refused, match=kind):
+        calls[when]()
+    assert run.state().timeline == 1
+    assert not [name for name in run.data.branches("data") if name.startswith("rollback")]
+
+
+def test_ordinary_commits_do_not_spoil_a_plan(run):
+    asked = requested(run)
+    run.saves(400)
+    run.clock.wait(hours=1)
+    approve(run.site(actor=BOB), asked.id, digest=asked.digest)
+    run.saves(500)
+    run.clock.wait(hours=3)
+    assert apply(run.site(), asked.id).timeline == 2
+    assert run.latest().record.step == 200
+
+
+def test_a_run_that_is_still_written_is_refused_unless_told(run):
+    run.saves(400)
+    with pytest.raises(Refused, match="written still") as raised:
+        requested(run)
+    assert "--while-running" in raised.value.advice
+    assert requested(run, flags=Flags(while_running=True)).state == "requested"
+
+
+def test_a_plan_whose_timeline_moved_is_a_conflict(run):
+    first = approved(run, 200)
+    second = requested(run, 100)
+    apply(run.site(), first.id)
+    with pytest.raises(Conflict):
+        approve(run.site(actor=BOB), second.id, digest=second.digest)
+    assert run.state().timeline == 2
+
+
+def test_the_data_of_that_day_whatever_became_of_its_branch(run):
+    run.data.set_branch("data", "main", None)
+    run.data.branch_at("data", "main", run.commits[100])
+    run.data.commit("data", "main", {"rows": b"another story"})
+    done = run.roll_back(200)
+    assert done.data[0][2] == run.commits[200]
+    assert b"".join(run.data.read("data", done.data[0][2], "rows")) == b"2"
+
+
+def test_collected_bytes_refuse_and_name_what_is_lost(run):
+    asked = requested(run)
+    run.data.lose("data", run.commits[200], "rows")
+    with pytest.raises(Refused, match="rows"):
+        approve(run.site(actor=BOB), asked.id, digest=asked.digest)
+    with pytest.raises(Refused, match="rows") as raised:
+        requested(run, reason="again")
+    assert "--model-only" in raised.value.advice
+    made = requested(run, flags=Flags(model_only=True))
+    approve(run.site(actor=BOB), made.id, digest=made.digest)
+    done = apply(run.site(), made.id)
+    assert done.data == ()
+    entry = [entry for entry, _ in run.ledger.entries(RUN) if entry.kind == "rolled_back"][-1]
+    assert entry.body["flags"]["model_only"] is True
+
+
+def test_bytes_lost_after_the_approval_refuse_too(run):
+    asked = approved(run)
+    run.data.lose("data", run.commits[200], "rows")
+    with pytest.raises(Refused, match="rows"):
+        apply(run.site(), asked.id)
+    assert run.state().timeline == 1
+
+
+def test_a_pin_keeps_the_bytes_that_branches_dropped(run):
+    run.data.set_branch("data", "main", run.commits[100])
+    run.data.collect_garbage("data")
+    assert run.roll_back(200).data[0][2] == run.commits[200]
+
+
+def test_data_only_leaves_the_model_where_it_is(run):
+    asked = approved(run, flags=Flags(data_only=True))
+    done = apply(run.site(), asked.id)
+    assert done.checkpoint_dir is None
+    assert run.data.head("data", done.data[0][1]) == run.commits[200]
+    assert run.latest().record.step == 300
+    assert run.state().timelines[2].fork.step == 300
+
+
+def test_moving_the_branch_is_asked_for_and_goes_forward(run):
+    before = run.data.head("data", "main")
+    asked = approved(run, flags=Flags(move_branch=True))
+    apply(run.site(), asked.id)
+    head = run.data.head("data", "main")
+    assert run.data.resolve("data", head).parents == (before,)
+    assert b"".join(run.data.read("data", head, "rows")) == b"2"
+    apply(run.site(), asked.id)
+    assert run.data.head("data", "main") == head
+
+
+def test_applying_again_finishes_the_same_and_opens_nothing(run):
+    asked = approved(run)
+    first = apply(run.site(), asked.id, directory=Path("/back"))
+    before = run.state().sequence
+    assert apply(run.site(), asked.id, directory=Path("/back")) == first
+    assert run.state().sequence == before
+
+
+def test_applying_again_does_not_take_the_run_file_back(run):
+    asked = approved(run)
+    apply(run.site(), asked.id)
+    done = resume(run.site(), RUN, to=OUT, job="9")
+    apply(run.site(), asked.id)
+    assert run.workspace.read_run_file(done.run_file).attempt == done.attempt
+
+
+def test_data_bound_otherwise_is_another_plan(run):
+    asked = requested(run)
+    bind(run.site(), RUN, run.at(200).record.id, data=f"data/{run.commits[100]}", reason="it was that one")
+    with pytest.raises(Refused, match="other data"):
+        approve(run.site(actor=BOB), asked.id, digest=asked.digest)
+    assert run.roll_back(200, reason="now").data[0][2] == run.commits[100]
+
+
+def test_a_branch_left_by_an_apply_that_ended_is_removed_unless_somebody_wrote(run):
+    names = {}
+    for step in (100, 200):
+        asked = approved(run, step)
+        names[step] = asked.plan["data"][0]["opens_branch"]
+        run.data.branch_at("data", names[step], run.commits[step])
+        refuse(run.site(), asked.id, reason="no")
+    run.data.commit("data", names[100], {"mine": b"work"})
+    run.data.reachable = False
+    assert "rollbacks" in [one.what for one in run.sweep().pending]
+    run.data.reachable = True
+    said = " ".join(run.sweep().said)
+    assert f"removed the branch data/{names[200]}" in said
+    assert run.data.head("data", names[200]) is None
+    assert run.data.head("data", names[100]) is not None
+    assert run.sweep().said == []
+
+
+def test_a_newer_ledger_blocks_deciding_and_applying(run):
+    asked = requested(run)
+    draft = Draft(kind="dreamt", unknown_means=Means.NO_DELETE)
+    run.ledger.append(RUN, lambda _: draft, run.site().stamp("dream"))
+    for call in (
+        lambda: approve(run.site(actor=BOB), asked.id, digest=asked.digest),
+        lambda: requested(run, 100),
+    ):
+        with pytest.raises(Refused, match="dreamt"):
+            call()
+
+
+def test_without_the_data_server_deciding_says_try_again(run):
+    asked = approved(run)
+    run.data.reachable = False
+    with pytest.raises(StoreUnavailable):
+        requested(run, 100)
+    with pytest.raises(StoreUnavailable):
+        apply(run.site(), asked.id)
+    run.data.reachable = True
+    assert apply(run.site(), asked.id).timeline == 2
+
+
+def test_from_the_slowest_tier_when_nothing_else_is_left(run):
+    run.clock.wait(days=8)
+    run.save(400)
+    run.sweep()
+    run.sweep()
+    assert {place.tier for place in run.at(200).replicas} == {"cold"}
+    run.clock.wait(hours=1)
+    assert plan(run.site(), run.wish(200)).source_tier == "cold"
+    assert run.roll_back(200).checkpoint_dir is not None
+
+
+def test_a_second_approver_s_words_are_kept(run):
+    asked = requested(run)
+    state = approve(run.site(actor=BOB), asked.id, digest=asked.digest, by="Bob")
+    assert (state.approvals[0]["by"], state.approvals[0]["actor"]) == ("Bob", BOB)
+    assert timedelta(0) < state.expires_at - run.clock()

@@ -1,0 +1,70 @@
+"""What a DVC tier needs of the place its objects lie in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import BinaryIO, Protocol
+
+from lakemark.adapters.digests import Readable
+from lakemark.ports.store import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Keys under a prefix and their sizes in bytes, in order. complete: the end of the listing was reached."""
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    complete: bool = True
+
+
+class Blobs(Protocol):
+    """Named bytes in one exclusive place. What returned is durable, as far as the store itself is.
+
+    Raises StoreUnavailable, Denied, Refused (full), Misconfigured; never NotFound but from `open`.
+    """
+
+    @property
+    def kind(self) -> str:
+        """The tier's kind: directory or s3."""
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+
+    def prepare(self) -> None:
+        """Makes the place, where that is ours to do."""
+
+    def get(self, key: str) -> bytes | None:
+        """A small object's bytes; None where it is not there."""
+
+    def size(self, key: str) -> int | None:
+        """In bytes; None where it is not there."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        """False, and nothing changed, where the key exists. After a lost answer also False: read it back."""
+
+    def replace(self, key: str, data: bytes) -> None: ...
+
+    def write(self, key: str, stream: Readable, size_bytes: int, *, overwrite: bool) -> bool:
+        """As `create` for any size, unless `overwrite`. Reads `stream` to its end before the object can be seen."""
+
+    def takes_all_workers(self, size_bytes: int) -> bool:
+        """Whether one `write` of that size is spread over several connections."""
+
+    def open(self, key: str, *, start: int = 0, length: int | None = None) -> BinaryIO:
+        """From `start`; the reader takes no more than `length` bytes. Raises NotFound."""
+
+    def delete(self, key: str) -> None:
+        """A no-op where it is not there."""
+
+    def list(self, prefix: str, *, limit: int | None = None) -> Names: ...
+
+    def tidy(self) -> int:
+        """Removes what dead writers left unfinished; answers how many."""
+
+    def space(self) -> Usage:
+        """Without used_bytes."""
+
+    def takes_wrong_checksum(self, key: str) -> bool:
+        """Whether the store accepts bytes whose stated checksum is another's; `key` is written and removed to see."""

@@ -1,0 +1,163 @@
+"""Objects as files below a directory: a slow disk, a mounted share, a USB disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fractions import Fraction
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from lakemark.adapters import copying
+from lakemark.adapters.blobs import Names
+from lakemark.adapters.digests import Readable
+from lakemark.adapters.files import (
+    as_ours,
+    forget_pages,
+    fsync_directory,
+    make_directories,
+    os_errors,
+    rename_new,
+    write_new,
+)
+from lakemark.adapters.pool import Buffers
+from lakemark.adapters.space import Space
+from lakemark.adapters.workbench import Workbench
+from lakemark.ports.store import Usage
+
+WORKERS: Final = 4
+_UNFINISHED: Final = "lakemark/tmp"
+_NOT_OURS: Final = "lost+found"
+
+
+class DirectoryBlobs:
+    """Implements `Blobs`. Objects are 0444 and appear whole, by rename; what is unfinished lies in lakemark/tmp.
+
+    min_free: a share of the file system's bytes, or bytes, that must stay free.
+    """
+
+    kind: Final = "directory"
+
+    def __init__(self, root: Path, *, min_free: Fraction | int = 0) -> None:
+        self._root = Path(os.path.abspath(root))
+        self.where = str(self._root)
+        self._space = Space(self._root, min_free)
+        self._bench = Workbench(self._root / _UNFINISHED)
+        self._buffers = Buffers(WORKERS, copying.CHUNK_BYTES)
+
+    def prepare(self) -> None:
+        with os_errors(self._root):
+            make_directories(self._root)
+
+    def get(self, key: str) -> bytes | None:
+        with os_errors(self._path(key)):
+            try:
+                return self._path(key).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def size(self, key: str) -> int | None:
+        with os_errors(self._path(key)):
+            try:
+                return os.lstat(self._path(key)).st_size
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def create(self, key: str, data: bytes) -> bool:
+        with self._draft() as draft:
+            write_new(draft, data)
+            return self._publish(draft, key, overwrite=False)
+
+    def replace(self, key: str, data: bytes) -> None:
+        with self._draft() as draft:
+            write_new(draft, data)
+            self._publish(draft, key, overwrite=True)
+
+    def write(self, key: str, stream: Readable, size_bytes: int, *, overwrite: bool) -> bool:
+        self._space.require(size_bytes)
+        with self._draft() as draft, self._buffers.take() as buffer:
+            copying.write_stream(draft, stream, size_bytes, buffer=buffer, mode=0o444)
+            return self._publish(draft, key, overwrite=overwrite)
+
+    def takes_all_workers(self, size_bytes: int) -> bool:  # noqa: ARG002 - one thread per file, however large
+        return False
+
+    def open(self, key: str, *, start: int = 0, length: int | None = None) -> BinaryIO:  # noqa: ARG002
+        with os_errors(self._path(key)):
+            stream = open(self._path(key), "rb", buffering=2**20)  # noqa: SIM115 - the caller closes it
+            forget_pages(stream.fileno())
+            stream.seek(start)
+            return stream
+
+    def delete(self, key: str) -> None:
+        with os_errors(self._path(key)), suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(self._path(key))
+            fsync_directory(self._path(key).parent)
+
+    def list(self, prefix: str, *, limit: int | None = None) -> Names:
+        sizes: dict[str, int] = {}
+        for key, size_bytes in self._walk(prefix):
+            if limit is not None and len(sizes) == limit:
+                return Names(sizes, complete=False)
+            sizes[key] = size_bytes
+        return Names(dict(sorted(sizes.items())))
+
+    def tidy(self) -> int:
+        count = 0
+        with os_errors(self._root):
+            for place in self._bench.dead():
+                self._bench.end(place.name)
+                count += 1
+        return count
+
+    def space(self) -> Usage:
+        total, free = self._space.totals()
+        return Usage(
+            used_bytes=None,
+            capacity_bytes=total,
+            free_bytes=free,
+            file_system_free_share=free / total if total else None,
+        )
+
+    def takes_wrong_checksum(self, key: str) -> bool:  # noqa: ARG002 - nobody states one to a directory
+        return False
+
+    def _path(self, key: str) -> Path:
+        return self._root / key
+
+    @contextmanager
+    def _draft(self) -> Iterator[Path]:
+        with os_errors(self._root):
+            place = self._bench.begin()
+            try:
+                yield place / "new"
+            finally:
+                self._bench.end(place.name)
+
+    def _publish(self, draft: Path, key: str, *, overwrite: bool) -> bool:
+        target = self._path(key)
+        make_directories(target.parent)
+        try:
+            if overwrite:
+                os.rename(draft, target)
+            else:
+                rename_new(draft, target)
+        except FileExistsError:
+            return False
+        fsync_directory(target.parent)
+        return True
+
+    def _walk(self, prefix: str) -> Iterator[tuple[str, int]]:
+        start = self._path(prefix)
+
+        def fail(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                raise as_ours(error, start) from error
+
+        for folder, folders, names in os.walk(start, onerror=fail):
+            here = Path(folder).relative_to(self._root)
+            folders[:] = [name for name in folders if str(here / name) not in (_UNFINISHED, _NOT_OURS)]
+            for name in names:
+                with suppress(FileNotFoundError):
+                    yield str(here / name), os.lstat(os.path.join(folder, name)).st_size

@@ -1,0 +1,359 @@
+"""Objects in an S3 bucket, through boto3's low-level calls. The only module that imports boto3 and botocore.
+
+A few connections, buffers of 16 MiB that are used again, checksums stated and conditional creation; what an interrupted
+multipart upload left is removed by our own journal only, and only where its key does not exist.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionError,  # noqa: A004 - botocore's own
+    HTTPClientError,
+    IncompleteReadError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    ResponseStreamingError,
+    SSLError,
+)
+
+from lakemark.adapters.blobs import Names
+from lakemark.adapters.digests import Readable, read_into
+from lakemark.adapters.files import fsync_directory, os_errors, write_new
+from lakemark.adapters.pool import Buffers, run_all
+from lakemark.adapters.s3_place import Credentials, S3Place, as_ours
+from lakemark.adapters.s3_streams import Body, Part
+from lakemark.adapters.workbench import Workbench
+from lakemark.errors import Corrupt, Denied, Misconfigured, NotFound, StoreUnavailable, quoted
+from lakemark.ports.store import Usage
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+
+WORKERS: Final = 4
+PART_BYTES: Final = 16 * 2**20
+_MOST_PARTS: Final = 9000
+_THERE: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
+
+
+class S3Blobs:
+    """Implements `Blobs`. journal: a directory of this node where multipart uploads under way are noted."""
+
+    kind: Final = "s3"
+
+    def __init__(self, place: S3Place, credentials: Credentials | None, *, journal: Path) -> None:
+        self.where = f"s3://{place.bucket}/{place.prefix}"
+        self._place = place
+        self._root = f"{place.prefix}/" if place.prefix else ""
+        self._client = _client(place, credentials)
+        self._bench = Workbench(journal)
+        self._buffers = Buffers(WORKERS + 1, PART_BYTES)
+
+    def prepare(self) -> None:
+        """Buckets are made by people."""
+
+    def get(self, key: str) -> bytes | None:
+        try:
+            with self.open(key) as stream:
+                return stream.read()
+        except NotFound:
+            return None
+
+    def size(self, key: str) -> int | None:
+        try:
+            with self._errors(key):
+                return self._client.head_object(**self._at(key))["ContentLength"]
+        except NotFound:
+            return None
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._put(key, memoryview(data), overwrite=False)
+
+    def replace(self, key: str, data: bytes) -> None:
+        self._put(key, memoryview(data), overwrite=True)
+
+    def write(self, key: str, stream: Readable, size_bytes: int, *, overwrite: bool) -> bool:
+        if self.takes_all_workers(size_bytes):
+            return self._write_parts(key, stream, size_bytes, overwrite=overwrite)
+        with self._buffers.take() as buffer:
+            got = read_into(stream, buffer)
+            _require_end(stream)
+            return self._put(key, buffer[:got], overwrite=overwrite)
+
+    def takes_all_workers(self, size_bytes: int) -> bool:
+        return size_bytes > PART_BYTES
+
+    def open(self, key: str, *, start: int = 0, length: int | None = None) -> BinaryIO:
+        wanted: dict[str, Any] = self._at(key)
+        if start or length is not None:
+            wanted["Range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
+        with self._errors(key):
+            body = self._client.get_object(**wanted)["Body"]
+        return cast("BinaryIO", io.BufferedReader(Body(body, partial(self._errors, key)), 2**20))
+
+    def delete(self, key: str) -> None:
+        with self._errors(key):
+            self._client.delete_object(**self._at(key))
+
+    def list(self, prefix: str, *, limit: int | None = None) -> Names:
+        sizes: dict[str, int] = {}
+        with self._errors(prefix):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._place.bucket, Prefix=self._root + prefix
+            )
+            for page in pages:
+                for found in page.get("Contents", ()):
+                    if limit is not None and len(sizes) == limit:
+                        return Names(sizes, complete=False)
+                    sizes[found["Key"].removeprefix(self._root)] = found["Size"]
+        return Names(sizes)
+
+    def tidy(self) -> int:
+        """Aborts uploads whose process is gone, unless their key exists: aborting could then take its bytes away."""
+        count = 0
+        with os_errors(self.where):
+            for place in self._bench.dead():
+                note = place / "upload.json"
+                if note.exists():
+                    self._abort_unless_there(json.loads(note.read_bytes()))
+                self._bench.end(place.name)
+                count += 1
+        return count
+
+    def space(self) -> Usage:
+        return Usage(used_bytes=None, capacity_bytes=None)
+
+    def takes_wrong_checksum(self, key: str) -> bool:
+        try:
+            with self._errors(key):
+                self._client.put_object(**self._at(key), Body=b"right", ChecksumCRC32=_crc(memoryview(b"wrong")))
+        except (Corrupt, Misconfigured):
+            return False
+        self.delete(key)
+        return True
+
+    def expiring_rule(self) -> str | None:
+        """The id of an enabled bucket rule that expires objects under the prefix; None where there is none to see."""
+        try:
+            with self._errors(""):
+                rules = self._client.get_bucket_lifecycle_configuration(Bucket=self._place.bucket)["Rules"]
+        except (NotFound, Denied, Misconfigured):
+            return None
+        for rule in rules:
+            under = str(rule.get("Filter", {}).get("Prefix", rule.get("Prefix", "")))
+            touches = under.startswith(self._root) or self._root.startswith(under)
+            if rule.get("Status") == "Enabled" and "Expiration" in rule and touches:
+                return str(rule.get("ID", "unnamed"))
+        return None
+
+    # Inside
+
+    def _at(self, key: str) -> dict[str, Any]:
+        return {"Bucket": self._place.bucket, "Key": self._root + key}
+
+    def _extra(self, key: str, *, overwrite: bool) -> dict[str, Any]:
+        extra: dict[str, Any] = {} if overwrite else {"IfNoneMatch": "*"}
+        return extra | self._keeping(key)
+
+    def _keeping(self, key: str) -> dict[str, Any]:
+        extra: dict[str, Any] = {}
+        if key.startswith("files/"):
+            if self._place.storage_class:
+                extra["StorageClass"] = self._place.storage_class
+            if self._place.retain_until:
+                extra |= {"ObjectLockMode": "GOVERNANCE", "ObjectLockRetainUntilDate": self._place.retain_until}
+        return extra
+
+    def _put(self, key: str, data: memoryview, *, overwrite: bool) -> bool:
+        with self._errors(key):
+            try:
+                self._client.put_object(
+                    **self._at(key),
+                    **self._extra(key, overwrite=overwrite),
+                    Body=cast("Any", Part(data)),
+                    ChecksumCRC32=_crc(data),
+                )
+            except ClientError as error:
+                if _code(error) in _THERE:
+                    return False
+                raise
+        return True
+
+    def _write_parts(self, key: str, stream: Readable, size_bytes: int, *, overwrite: bool) -> bool:
+        part_bytes = max(PART_BYTES, -(-size_bytes // _MOST_PARTS // PART_BYTES) * PART_BYTES)
+        buffers = self._buffers if part_bytes == PART_BYTES else Buffers(WORKERS + 1, part_bytes)
+        with os_errors(self.where):
+            place = self._bench.begin()
+            upload = self._begin_upload(key, place)
+        try:
+            parts = list(run_all(self._parts(upload, stream, buffers), workers=WORKERS))
+        except BaseException:
+            # A second failure here leaves the note behind for `tidy`.
+            self._abort_unless_there(upload)
+            self._bench.end(place.name)
+            raise
+        parts.sort(key=lambda part: int(part["PartNumber"]))
+        created = self._complete(key, upload, parts, overwrite=overwrite)
+        self._bench.end(place.name)
+        return created
+
+    def _begin_upload(self, key: str, place: Path) -> dict[str, str]:
+        with self._errors(key):
+            made = self._client.create_multipart_upload(
+                **self._at(key), **self._keeping(key), ChecksumAlgorithm="CRC32"
+            )
+        upload = {"key": key, "upload_id": made["UploadId"]}
+        write_new(place / "upload.json", json.dumps(upload).encode())
+        fsync_directory(place)
+        return upload
+
+    def _parts(
+        self, upload: dict[str, str], stream: Readable, buffers: Buffers
+    ) -> Iterator[Callable[[], dict[str, Any]]]:
+        """Reads in order; a part is sent by whoever is free. Ends once the stream has, and has been found right."""
+        number, got = 0, buffers.size_bytes
+        while got == buffers.size_bytes:
+            buffer = buffers.acquire()
+            try:
+                got = read_into(stream, buffer)
+                if not got:
+                    buffers.release(buffer)
+                    return
+            except BaseException:
+                buffers.release(buffer)
+                raise
+            number += 1
+            yield partial(self._send, upload, number, (buffer, got), buffers)
+
+    def _send(
+        self, upload: dict[str, str], number: int, data: tuple[memoryview, int], buffers: Buffers
+    ) -> dict[str, Any]:
+        buffer, length = data
+        try:
+            check = _crc(buffer[:length])
+            with self._errors(upload["key"]):
+                sent = self._client.upload_part(
+                    **self._at(upload["key"]),
+                    UploadId=upload["upload_id"],
+                    PartNumber=number,
+                    Body=cast("Any", Part(buffer[:length])),
+                    ChecksumCRC32=check,
+                )
+            return {"PartNumber": number, "ETag": sent["ETag"], "ChecksumCRC32": check}
+        finally:
+            buffers.release(buffer)
+
+    def _complete(self, key: str, upload: dict[str, str], parts: Sequence[dict[str, Any]], *, overwrite: bool) -> bool:
+        condition: dict[str, Any] = {} if overwrite else {"IfNoneMatch": "*"}
+        with self._errors(key):
+            try:
+                self._client.complete_multipart_upload(
+                    **self._at(key),
+                    **condition,
+                    UploadId=upload["upload_id"],
+                    MultipartUpload={"Parts": cast("Any", parts)},
+                )
+            except ClientError as error:
+                if _code(error) not in _THERE | {"NoSuchUpload"}:
+                    raise
+                # Our own lost success, or another writer's: what is there is read back either way.
+                return False
+        return True
+
+    def _abort_unless_there(self, upload: dict[str, str]) -> None:
+        key = upload["key"]
+        if self.size(key) is not None:
+            return
+        try:
+            with self._errors(key):
+                self._client.abort_multipart_upload(**self._at(key), UploadId=upload["upload_id"])
+        except NotFound:
+            return
+
+    @contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except ClientError as error:
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            raise as_ours(_code(error), status, where=f"{self.where}/{key}", text=str(error)) from error
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            raise Misconfigured(
+                f"{self.where}: {error}", advice="Set the tier's `credentials` and its two environment variables."
+            ) from error
+        except SSLError as error:
+            raise Misconfigured(
+                f"{self.where}: {quoted(str(error))}", advice="Give the tier the `ca_bundle` of who signed its server."
+            ) from error
+        except (ConnectionError, HTTPClientError, ResponseStreamingError, IncompleteReadError) as error:
+            raise StoreUnavailable(
+                f"{self.where} does not answer: {quoted(str(error))}",
+                advice="Try again; check the endpoint and network.",
+            ) from error
+        except BotoCoreError as error:
+            raise Misconfigured(
+                f"{self.where}: {quoted(str(error))}", advice="Mend the tier's `endpoint`, `region` or `ca_bundle`."
+            ) from error
+
+
+def _client(place: S3Place, credentials: Credentials | None) -> S3Client:
+    styles = {None: "auto", True: "path", False: "virtual"}
+    s3: dict[str, Any] = {"addressing_style": styles[place.path_style]}
+    if place.is_loopback:
+        # Nobody is in between; hashing every body would cost more than sending it.
+        s3["payload_signing_enabled"] = False
+    keys = {}
+    if credentials is not None:
+        keys = {
+            "aws_access_key_id": credentials.access_key_id,
+            "aws_secret_access_key": credentials.secret_access_key,
+            "aws_session_token": credentials.session_token,
+        }
+    try:
+        return boto3.session.Session(region_name=place.region, **cast("Any", keys)).client(
+            "s3",
+            endpoint_url=place.endpoint,
+            verify=None if place.ca_bundle is None else str(place.ca_bundle),
+            config=Config(
+                s3=cast("Any", s3),
+                retries={"mode": "standard", "total_max_attempts": 4},
+                connect_timeout=10,
+                read_timeout=60,
+                max_pool_connections=2 * WORKERS,
+                tcp_keepalive=True,
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+            ),
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise Misconfigured(
+            f"s3://{place.bucket}: {quoted(str(error))}", advice="Mend the tier's `endpoint`, `region` or `ca_bundle`."
+        ) from error
+
+
+def _require_end(stream: Readable) -> None:
+    """Lets the stream say that it ended as it should."""
+    rest = read_into(stream, memoryview(bytearray(1)))
+    if rest:
+        raise Corrupt("a file grew while it was read", advice="Take the checkpoint from another replica.")
+
+
+def _crc(data: memoryview) -> str:
+    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))

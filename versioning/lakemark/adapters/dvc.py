@@ -1,0 +1,334 @@
+"""Warm and cold tiers: DVC's object layout over a store of blobs, so that `git clone` and `dvc pull` need none of our code.
+
+DVC's own code is not used: it neither fsyncs nor verifies. See `dvc_layout` for the names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from functools import partial
+from typing import BinaryIO, Final
+
+from lakemark.adapters import dvc_layout as layout
+from lakemark.adapters import tier_file
+from lakemark.adapters.blobs import Blobs
+from lakemark.adapters.digests import Verified, drain
+from lakemark.adapters.dvc_collect import Collector, all_claims
+from lakemark.adapters.dvc_layout import Claim, Mark
+from lakemark.adapters.dvc_read import MISSING, ObjectReader
+from lakemark.adapters.pool import Buffers, run_all
+from lakemark.errors import Corrupt, NotFound, StoreUnavailable, quoted
+from lakemark.model.checkpoint import File
+from lakemark.model.ledger import Place
+from lakemark.ports.store import Checkpoint, Damage, Identity, Listing, Source, Stored, Usage
+from lakemark.ports.work import Progress, Quiet
+
+WORKERS: Final = 4
+
+
+class DvcStore:
+    """Implements `ports.CheckpointStore` for tiers of class warm or cold.
+
+    domain: a domain of its own where None. shared: the place holds others' objects too: it is identified, never deleted from.
+    """
+
+    def __init__(
+        self, blobs: Blobs, *, name: str, tier_class: str, domain: str | None = None, shared: bool = False
+    ) -> None:
+        self.blobs = blobs
+        self.name = name
+        self.tier_class = tier_class
+        self.kind = blobs.kind
+        self.domain = domain or name
+        self.place = Place(tier=name)
+        self._shared = shared
+        self._first: Identity | None = None
+        self._objects: dict[str, Mapping[str, str]] = {}
+
+    # Identity
+
+    def identity(self) -> Identity | None:
+        data = self.blobs.get(tier_file.NAME)
+        return None if data is None else tier_file.from_bytes(data, where=self.blobs.where)
+
+    def claim(self, ledger: str, *, now: datetime) -> Identity:
+        self.blobs.prepare()
+        found = self.identity()
+        if found is None:
+            strangers = {} if self._shared else self.blobs.list("", limit=1).sizes
+            for key in strangers:
+                raise tier_file.refuse_foreign(self.blobs.where, found=key)
+            new = tier_file.new_identity(self.tier_class, ledger, now=now)
+            self.blobs.create(tier_file.NAME, tier_file.to_bytes(new))
+            found = self.identity() or new
+        tier_file.require_owner(found, ledger, tier_class=self.tier_class, where=self.blobs.where)
+        self._first = found
+        return found
+
+    # Copies
+
+    def holds(self, checkpoint: Checkpoint) -> bool:
+        objects = self._claimed(checkpoint.record.id)
+        keys = () if objects is None else (layout.claim_key(checkpoint.record.id), layout.object_key(objects["dir"]))
+        return bool(keys) and all(self.blobs.size(key) is not None for key in keys)
+
+    def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
+        self._first = tier_file.require_same(self.identity(), self._first, where=self.blobs.where)
+        if self.holds(checkpoint) and not self.verify(checkpoint, progress=progress):
+            known = self._objects[checkpoint.record.id]
+            return Stored(verified_at=now, proof="read_back", written_bytes=0, objects=known)
+        objects = self._known(checkpoint)
+        trusted = objects is not None
+        if objects is None:
+            objects = self._named(checkpoint, source, progress)
+        claim = Claim(record=checkpoint.record, manifest=checkpoint.manifest, objects=objects, claimed_at=now)
+        self.blobs.replace(layout.claim_key(checkpoint.record.id), claim.to_bytes())
+        self._objects[checkpoint.record.id] = objects
+        written = self._sink(checkpoint, objects, source, (trusted, progress))
+        self._require_sound(checkpoint, written, progress)
+        self._write_dir(checkpoint, objects)
+        return Stored(
+            verified_at=now,
+            proof="read_back",
+            written_bytes=sum(file.size_bytes for file in written.values()),
+            objects=objects,
+        )
+
+    def open(self, checkpoint: Checkpoint, file: File) -> BinaryIO:
+        objects = self._claimed(checkpoint.record.id) or checkpoint.objects
+        name = objects.get(str(file.digest)) if self._has_dir(objects) else None
+        if name is None:
+            raise NotFound(
+                f"{self.name} does not hold {quoted(file.path)} of {checkpoint.record.id[:12]}",
+                advice="`lakemark show` says which replicas there are.",
+            )
+        return self.blobs.open(layout.object_key(name))
+
+    def verify(self, checkpoint: Checkpoint, *, progress: Progress) -> tuple[Damage, ...]:
+        claimed = self._claimed(checkpoint.record.id, fresh=True)
+        objects = claimed or checkpoint.objects
+        if "dir" not in objects:
+            return tuple(Damage(path=file.path, why="is missing", missing=True) for file in checkpoint.manifest.files)
+        damage = list(self._dir_damage(checkpoint, objects))
+        if claimed is None:
+            key = layout.claim_key(checkpoint.record.id)
+            damage.append(Damage(path=key, why="the tier's own record is missing", missing=True))
+        files = layout.distinct(checkpoint, objects)
+        bad = self._bad(files, checkpoint.manifest.part_size_bytes, progress)
+        for file in checkpoint.manifest.regular:
+            why = bad.get(objects[str(file.digest)])
+            if why is not None:
+                damage.append(Damage(path=file.path, why=why, missing=why == MISSING))
+        return tuple(damage)
+
+    # Removal and listing
+
+    def drop(self, checkpoint: Checkpoint, *, now: datetime) -> int:
+        self._first = tier_file.require_same(self.identity(), self._first, where=self.blobs.where)
+        record = checkpoint.record.id
+        objects = self._claimed(record, fresh=True) or checkpoint.objects
+        self._objects.pop(record, None)
+        condemned = 0
+        if "dir" in objects and not self._shared:
+            others = self._used_by_others(record)
+            if objects["dir"] not in others:
+                self.blobs.delete(layout.object_key(objects["dir"]))
+            for name, file in layout.distinct(checkpoint, objects).items():
+                there = name not in others and self.blobs.size(layout.object_key(name)) is not None
+                if there and self.blobs.create(layout.mark_key(name), Mark(condemned_at=now).to_bytes()):
+                    condemned += file.size_bytes
+        self.blobs.delete(layout.claim_key(record))
+        return condemned
+
+    def collect(self, *, now: datetime, grace: timedelta, needed: Iterable[Checkpoint]) -> int:
+        self._first = tier_file.require_same(self.identity(), self._first, where=self.blobs.where)
+        self.blobs.tidy()
+        if self._shared:
+            return 0
+        return Collector(self.blobs).run(now=now, grace=grace, needed=needed)
+
+    def records(self) -> Listing:
+        """Of records whose directory object is there."""
+        if self.identity() is None:
+            return Listing(records=(), complete=False)
+        claims = self.blobs.list(layout.RECORDS)
+        objects = self.blobs.list(layout.OBJECTS)
+        ids = [key.removeprefix(layout.RECORDS).removesuffix(".json") for key in claims.sizes]
+        for record, names in run_all((partial(self._named_in, record) for record in ids), workers=WORKERS):
+            if names is not None:
+                self._objects[record] = names
+        whole = [
+            record for record in ids if layout.object_key(self._objects.get(record, {}).get("dir", "")) in objects.sizes
+        ]
+        return Listing(records=tuple(sorted(whole)), complete=claims.complete and objects.complete)
+
+    def load(self, record: str) -> Checkpoint:
+        """The record and manifest that the tier itself keeps: what a lost ledger is rebuilt from. Raises NotFound."""
+        key = layout.claim_key(record)
+        data = self.blobs.get(key)
+        if data is None:
+            raise NotFound(f"{self.name} does not hold {record[:12]}", advice="See `lakemark ls`.")
+        return Claim.from_bytes(data, key=key).checkpoint
+
+    def usage(self) -> Usage:
+        space = self.blobs.space()
+        listing = self.blobs.list(layout.OBJECTS)
+        return Usage(
+            used_bytes=sum(listing.sizes.values()) if listing.complete else None,
+            capacity_bytes=space.capacity_bytes,
+            free_bytes=space.free_bytes,
+            file_system_free_share=space.file_system_free_share,
+        )
+
+    # Inside
+
+    def _bad(
+        self, files: Mapping[str, File], part_size: int, progress: Progress, *, workers: int = WORKERS
+    ) -> dict[str, str]:
+        """Reads objects whole; object name -> what is wrong. A store that is down raises instead."""
+        reader = ObjectReader(self.blobs, part_size, still_up=self.identity, workers=workers)
+        return reader.bad(files, progress)
+
+    def _claimed(self, record: str, *, fresh: bool = False) -> Mapping[str, str] | None:
+        """Object names from the tier's own record; they never change for an id, so one look lasts unless `fresh`."""
+        if fresh or record not in self._objects:
+            _, names = self._named_in(record, fresh=True)
+            if names is None:
+                self._objects.pop(record, None)
+                return None
+            self._objects[record] = names
+        return self._objects[record]
+
+    def _has_dir(self, objects: Mapping[str, str]) -> bool:
+        return "dir" in objects and self.blobs.size(layout.object_key(objects["dir"])) is not None
+
+    def _named_in(self, record: str, *, fresh: bool = False) -> tuple[str, Mapping[str, str] | None]:
+        if not fresh and record in self._objects:
+            return record, self._objects[record]
+        key = layout.claim_key(record)
+        data = self.blobs.get(key)
+        return record, None if data is None else Claim.from_bytes(data, key=key).objects
+
+    def _known(self, checkpoint: Checkpoint) -> Mapping[str, str] | None:
+        """Names of all objects, from the tier or the ledger; None where some are not known."""
+        for objects in (self._claimed(checkpoint.record.id) or {}, checkpoint.objects):
+            if "dir" in objects and all(str(file.digest) in objects for file in checkpoint.manifest.regular):
+                right = layout.dir_name(layout.dir_bytes(checkpoint.manifest, objects))
+                if objects["dir"] == right:
+                    return objects
+        return None
+
+    def _named(self, checkpoint: Checkpoint, source: Source, progress: Progress) -> Mapping[str, str]:
+        """Reads every file once for its md5, comparing it with the manifest."""
+        once = {str(file.digest): file for file in checkpoint.manifest.regular}
+        progress.expect("md5", sum(file.size_bytes for file in once.values()))
+        buffers = Buffers(WORKERS, 2**20)
+        objects: dict[str, str] = {}
+
+        def name(file: File) -> tuple[File, str]:
+            return file, _md5(checkpoint, file, source, buffers)
+
+        for file, md5 in run_all((partial(name, file) for file in once.values()), workers=WORKERS):
+            objects[str(file.digest)] = md5
+            progress.advance(file.size_bytes)
+        objects["dir"] = layout.dir_name(layout.dir_bytes(checkpoint.manifest, objects))
+        return objects
+
+    def _sink(
+        self,
+        checkpoint: Checkpoint,
+        objects: Mapping[str, str],
+        source: Source,
+        how: tuple[bool, Progress],
+    ) -> dict[str, File]:
+        """Makes every object be there with the right bytes; answers those that were written."""
+        trusted, progress = how
+        files = layout.distinct(checkpoint, objects)
+        condemned = self._uncondemn(files)
+        progress.expect("copy", sum(file.size_bytes for file in files.values()))
+        written: dict[str, File] = {}
+
+        def ensure(name: str, file: File) -> tuple[str, bool]:
+            key = layout.object_key(name)
+            there = self.blobs.size(key) is not None
+            part_size = checkpoint.manifest.part_size_bytes
+            if there and name not in condemned and not self._bad({name: file}, part_size, Quiet(), workers=1):
+                return name, False
+            md5 = hashlib.md5(usedforsecurity=False)
+            with source(file) as stream:
+                checked = Verified(
+                    stream, file, part_size_bytes=part_size, also=[(md5, name)] if trusted or there else []
+                )
+                self.blobs.write(key, checked, file.size_bytes, overwrite=there)
+            return name, True
+
+        wide = {name for name, file in files.items() if self.blobs.takes_all_workers(file.size_bytes)}
+        narrow = [partial(ensure, name, file) for name, file in files.items() if name not in wide]
+        for name, new in run_all(narrow, workers=WORKERS):
+            written |= {name: files[name]} if new else {}
+            progress.advance(files[name].size_bytes)
+        for name in wide:
+            written |= {name: files[name]} if ensure(name, files[name])[1] else {}
+            progress.advance(files[name].size_bytes)
+        return written
+
+    def _require_sound(self, checkpoint: Checkpoint, written: Mapping[str, File], progress: Progress) -> None:
+        """Reads back what was written."""
+        bad = self._bad(written, checkpoint.manifest.part_size_bytes, progress)
+        for name, why in bad.items():
+            raise Corrupt(
+                f"{quoted(written[name].path)} {why} in {self.name} right after it was written",
+                advice="The store does not keep what it is given: look at it before you go on.",
+            )
+
+    def _uncondemn(self, files: Mapping[str, File]) -> frozenset[str]:
+        """Takes back condemnations of objects that are needed again; their bytes are then written anew."""
+        marks = self.blobs.list(layout.CONDEMNED)
+        if not marks.complete:
+            raise StoreUnavailable(f"{self.name} did not list its marks to the end", advice="Try again.")
+        found = {name for name in files if layout.mark_key(name) in marks.sizes}
+        for name in found:
+            data = self.blobs.get(layout.mark_key(name))
+            if data is not None and Mark.from_bytes(data, key=name).going:
+                raise StoreUnavailable(
+                    f"the object {name} is just being removed from {self.name}",
+                    advice="Try again once the pass that collects has ended; the next one clears it up.",
+                )
+            self.blobs.delete(layout.mark_key(name))
+        return frozenset(found)
+
+    def _write_dir(self, checkpoint: Checkpoint, objects: Mapping[str, str]) -> None:
+        data = layout.dir_bytes(checkpoint.manifest, objects)
+        key = layout.object_key(objects["dir"])
+        if not self.blobs.create(key, data) and self.blobs.get(key) != data:
+            self.blobs.replace(key, data)
+        if self.blobs.get(key) != data:
+            raise Corrupt(
+                f"{key} has other bytes in {self.name} right after it was written",
+                advice="The store does not keep what it is given: look at it before you go on.",
+            )
+
+    def _dir_damage(self, checkpoint: Checkpoint, objects: Mapping[str, str]) -> Iterator[Damage]:
+        key = layout.object_key(objects["dir"])
+        data = self.blobs.get(key)
+        if data is None:
+            yield Damage(path=key, why=MISSING, missing=True)
+        elif data != layout.dir_bytes(checkpoint.manifest, objects):
+            yield Damage(path=key, why="has other bytes")
+
+    def _used_by_others(self, record: str) -> frozenset[str]:
+        claims = all_claims(self.blobs, known=self._objects)
+        if claims is None:
+            raise StoreUnavailable(f"{self.name} did not list its records to the end", advice="Try again.")
+        own = layout.claim_key(record)
+        return frozenset(name for key, names in claims.items() if key != own for name in names)
+
+
+def _md5(checkpoint: Checkpoint, file: File, source: Source, buffers: Buffers) -> str:
+    md5 = hashlib.md5(usedforsecurity=False)
+    with source(file) as stream, buffers.take() as buffer:
+        part_size = checkpoint.manifest.part_size_bytes
+        drain(Verified(stream, file, part_size_bytes=part_size, also=[(md5, None)]), buffer)
+    return md5.hexdigest()

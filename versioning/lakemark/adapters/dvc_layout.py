@@ -1,0 +1,166 @@
+"""Names and formats of a DVC tier. `dvc pull` reads `files/`; `lakemark/` is ours.
+
+lakemark-tier.json
+files/md5/ab/cdef…                  a file's bytes, named by their md5
+files/md5/ab/cdef….dir              which files a checkpoint has: written last, removed first
+lakemark/records/<id>.json          a claim: record, manifest and object names; written before the bytes
+lakemark/parts/<…>.json             the same of one node's part
+lakemark/condemned/<md5>[.dir]      since when nothing has used the object
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final, Self
+
+from lakemark.errors import Corrupt
+from lakemark.model.canonical import JSON, parse
+from lakemark.model.checkpoint import File, Manifest
+from lakemark.model.fields import Fields
+from lakemark.model.instants import to_text
+from lakemark.model.record import Record
+from lakemark.ports.store import Checkpoint
+
+OBJECTS: Final = "files/md5/"
+RECORDS: Final = "lakemark/records/"
+PARTS: Final = "lakemark/parts/"
+CONDEMNED: Final = "lakemark/condemned/"
+DIR: Final = ".dir"
+CLAIM: Final = "lakemark.tier-record/1"
+MARK: Final = "lakemark.condemned/1"
+
+
+def object_key(name: str) -> str:
+    """`name`: 32 hex digits of md5, with `.dir` for a directory object."""
+    return f"{OBJECTS}{name[:2]}/{name[2:]}"
+
+
+def object_name(key: str) -> str | None:
+    """The object's name; None for a key that is not one."""
+    name = key.removeprefix(OBJECTS).replace("/", "", 1)
+    digits = name.removesuffix(DIR)
+    right = len(digits) == 32 and not set(digits) - set("0123456789abcdef")  # noqa: PLR2004 - an md5
+    return name if right and object_key(name) == key else None
+
+
+def claim_key(record: str) -> str:
+    """Of the record's full id."""
+    return f"{RECORDS}{record}.json"
+
+
+def mark_key(name: str) -> str:
+    """Where the object's condemnation is noted."""
+    return CONDEMNED + name
+
+
+def dir_bytes(manifest: Manifest, objects: Mapping[str, str]) -> bytes:
+    """The directory object, byte for byte as DVC makes it: in order of the path's text."""
+    rows = [{"md5": objects[str(file.digest)], "relpath": file.path} for file in manifest.regular]
+    return json.dumps(sorted(rows, key=lambda row: row["relpath"]), sort_keys=True).encode()
+
+
+def dir_name(data: bytes) -> str:
+    """The name of a directory object with these bytes."""
+    return hashlib.md5(data, usedforsecurity=False).hexdigest() + DIR
+
+
+def dir_members(data: bytes) -> frozenset[str]:
+    """Object names a directory object lists. Raises ValueError."""
+    rows = parse(data)
+    if not isinstance(rows, list):
+        message = "a directory object is not a list"
+        raise ValueError(message)
+    return frozenset(Fields(row, "a directory object's row").text("md5") for row in rows)
+
+
+def distinct(checkpoint: Checkpoint, objects: Mapping[str, str]) -> dict[str, File]:
+    """Object name -> one of the files that have these bytes."""
+    return {objects[str(file.digest)]: file for file in reversed(checkpoint.manifest.regular)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a tier keeps of a checkpoint: enough to rebuild a lost ledger, and to know which objects are in use."""
+
+    record: Record
+    manifest: Manifest
+    objects: Mapping[str, str]
+    claimed_at: datetime
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(record=self.record, manifest=self.manifest, objects=self.objects)
+
+    def to_bytes(self) -> bytes:
+        value = {
+            "format": CLAIM,
+            "claimed_at": to_text(self.claimed_at),
+            "objects": dict(self.objects),
+            "record": self.record.as_json(),
+            "manifest": self.manifest.as_json(),
+        }
+        return json.dumps(value, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, key: str) -> Self:
+        try:
+            read = Fields(parse(data), key)
+            read.format(CLAIM)
+            return cls(
+                record=Record.from_json(read.mapping("record")),
+                manifest=Manifest.from_json(read.mapping("manifest")),
+                objects=_texts(read.mapping("objects")),
+                claimed_at=read.instant("claimed_at"),
+            )
+        except ValueError as error:
+            raise _unreadable(key, error) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """An object nothing has used since `condemned_at`. going: its removal is under way."""
+
+    condemned_at: datetime
+    going: bool = False
+
+    def started(self) -> Self:
+        return replace(self, going=True)
+
+    def to_bytes(self) -> bytes:
+        value = {"format": MARK, "condemned_at": to_text(self.condemned_at), "going": self.going}
+        return json.dumps(value).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, key: str) -> Self:
+        try:
+            read = Fields(parse(data), key)
+            read.format(MARK)
+            return cls(condemned_at=read.instant("condemned_at"), going=read.flag("going", default=False))
+        except ValueError as error:
+            raise _unreadable(key, error) from error
+
+
+def used_names(data: bytes, *, key: str) -> frozenset[str]:
+    """Object names in the `objects` of a claim, of a record or of a part. Raises Corrupt."""
+    try:
+        return frozenset(_texts(Fields(parse(data), key).mapping("objects")).values())
+    except ValueError as error:
+        raise _unreadable(key, error) from error
+
+
+def _texts(value: Mapping[str, JSON]) -> dict[str, str]:
+    if not all(isinstance(name, str) for name in value.values()):
+        message = "an object name is not text"
+        raise ValueError(message)
+    return {key: str(name) for key, name in value.items()}
+
+
+def _unreadable(key: str, error: ValueError) -> Corrupt:
+    return Corrupt(
+        f"{key} can't be read: {error}",
+        advice="Nothing is deleted from the tier until it is whole again: replicate that checkpoint anew.",
+    )

@@ -1,0 +1,200 @@
+"""Files that survive: fsync, atomic writes, renames that replace nothing, and the system's errors in our words.
+
+Digests are in `digests`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from lakemark.errors import Conflict, Corrupt, Denied, LakemarkError, NotFound, Refused, StoreUnavailable, quoted
+
+_NO_REPLACE: Final = 1
+_AT_FDCWD: Final = -100
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_RIGHTS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
+_BAD_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.ENOTEMPTY})
+_NO_RENAME_FLAGS: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def as_ours(error: OSError, what: object) -> LakemarkError:
+    """`error` as a class of our tree; `what` names the file or place."""
+    name = quoted(str(what))
+    text = error.strerror or str(error)
+    if error.errno in _FULL:
+        return Refused(f"{name}: {text}", advice="Make room on that file system, or lower what is kept there.")
+    if error.errno in _RIGHTS:
+        return Denied(f"{name}: {text}", advice="Give lakemark's user the right to it, or run as its owner.")
+    if error.errno in _GONE:
+        return NotFound(f"{name}: {text}", advice="Check the path, and that the disk is mounted.")
+    if error.errno == errno.EEXIST:
+        return Conflict(f"{name}: {text}", advice="Look at what is there; nothing was overwritten.")
+    if error.errno in _BAD_NAME:
+        return Refused(f"{name}: {text}", advice="The file system can't take that; choose another place or name.")
+    if error.errno == errno.EIO:
+        return Corrupt(f"{name}: {text}", advice="The disk can't read or write it: check its health, verify the tier.")
+    return StoreUnavailable(f"{name}: {text}", advice="Try again; if it stays, look at the disk or mount.")
+
+
+@contextmanager
+def os_errors(what: object) -> Iterator[None]:
+    """OSErrors inside come out as errors of our tree."""
+    try:
+        yield
+    except OSError as error:
+        raise as_ours(error, error.filename or what) from error
+
+
+def fsync_directory(path: str | Path) -> None:
+    """Makes the names in `path` durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directories(path: Path) -> None:
+    """Makes `path` and its missing parents, each durable in its parent."""
+    missing = []
+    while not path.exists():
+        missing.append(path)
+        path = path.parent
+    for new in reversed(missing):
+        with suppress(FileExistsError):
+            new.mkdir(mode=0o755)
+        fsync_directory(new.parent)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """In steps that the page cache takes well."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view[: 2**20]) :]
+
+
+def write_new(path: str | Path, data: bytes, *, mode: int = 0o644) -> None:
+    """A new file, fsynced; the caller fsyncs its directory. FileExistsError where it exists; leaves nothing on failure."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(path)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def write_atomic(path: Path, data: bytes, *, temporary: Path | None = None, mode: int = 0o644) -> None:
+    """`path` holds the old bytes or these, whatever happens; durable on return.
+
+    temporary: a directory of the same file system to prepare in.
+    """
+    draft = (temporary or path.parent) / f".{path.name[:100]}.{secrets.token_hex(8)}"
+    write_new(draft, data, mode=mode)
+    try:
+        os.rename(draft, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(draft)
+        raise
+    fsync_directory(path.parent)
+
+
+def write_once(path: Path, data: bytes, *, temporary: Path | None = None, mode: int = 0o644) -> bool:
+    """Creates `path` with these bytes, whole and durable; False, and nothing changed, where it is there already."""
+    draft = (temporary or path.parent) / f".{path.name[:100]}.{secrets.token_hex(8)}"
+    write_new(draft, data, mode=mode)
+    try:
+        rename_new(draft, path)
+    except FileExistsError:
+        os.unlink(draft)
+        return False
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(draft)
+        raise
+    fsync_directory(path.parent)
+    return True
+
+
+def rename_new(source: str | Path, target: str | Path) -> None:
+    """Renames, replacing nothing: FileExistsError where `target` exists. The caller fsyncs the directories."""
+    source, target = os.fspath(source), os.fspath(target)
+    failed = _libc.renameat2(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _NO_REPLACE)
+    if not failed:
+        return
+    code = ctypes.get_errno()
+    if code not in _NO_RENAME_FLAGS:
+        raise OSError(code, os.strerror(code), source, None, target)
+    _rename_new_without_flags(source, target)
+
+
+def _rename_new_without_flags(source: str, target: str) -> None:
+    """Where renames know no flags: a hard link for a file; mkdir and a rename onto the empty one for a directory."""
+    if stat.S_ISDIR(os.lstat(source).st_mode):
+        os.mkdir(target)
+        os.rename(source, target)
+    else:
+        os.link(source, target, follow_symlinks=False)
+        os.unlink(source)
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a tree of ours without following links; nothing happens where it is gone."""
+    try:
+        entries = list(os.scandir(path))
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            remove_tree(Path(entry.path))
+        else:
+            with suppress(FileNotFoundError):
+                os.unlink(entry.path)
+    with suppress(FileNotFoundError):
+        os.rmdir(path)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Takes the exclusive flock unless another open file has it. The kernel frees it with the process."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def open_lock(directory: str | Path) -> int:
+    """The file whose flock stands for `directory`. Not the directory itself: NFS locks only what is open for writing."""
+    return os.open(os.path.join(directory, ".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+
+
+@contextmanager
+def locked(directory: str | Path, *, shared: bool = False) -> Iterator[None]:
+    """Holds the flock that stands for `directory`."""
+    descriptor = open_lock(directory)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def forget_pages(descriptor: int) -> None:
+    """Drops the file's clean pages, so that the next read comes from the disk; some file systems ignore it."""
+    with suppress(OSError):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

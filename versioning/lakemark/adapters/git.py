@@ -1,0 +1,361 @@
+"""The ledger in a bare Git repository: one branch per run and one for the site, one entry per commit.
+
+An append holds its branch's `flock`, so that writers of this node take turns; the compare-and-swap of the reference is what
+decides. Objects, then reference, then tag: each durable before the next, all before the append returns.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pygit2
+
+from lakemark.adapters import git_pack, git_refs, git_tree
+from lakemark.adapters.files import fsync_directory, os_errors, remove_tree, rename_new
+from lakemark.adapters.git_history import History, S
+from lakemark.adapters.git_pointer import Remote
+from lakemark.adapters.git_tree import Row, git_errors
+from lakemark.adapters.git_writing import Writer, objects_from, prepared
+from lakemark.errors import Corrupt, LakemarkError, Misconfigured, NotFound, StoreUnavailable, Usage, quoted
+from lakemark.model.canonical import parse
+from lakemark.model.checkpoint import Manifest
+from lakemark.model.entry import SITE, Contents, Draft, Entry, Stamp, parsed
+from lakemark.model.fold import apply
+from lakemark.model.ledger import RunState
+from lakemark.model.names import is_run
+from lakemark.model.site_ledger import SiteState
+from lakemark.ports.ledger import EntryCache, StateCache
+
+__all__ = ["GitLedger", "Remote", "init"]
+
+_CONFIGURATION: Final = {
+    # `git gc` beside appends destroys a repository.
+    "gc.auto": "0",
+    "gc.pruneExpire": "never",
+    "maintenance.auto": "false",
+    # For git programs that write here, as a remote of others.
+    "core.fsync": "all",
+    "receive.denyNonFastForwards": "true",
+    "receive.denyDeletes": "true",
+    "receive.autogc": "false",
+}
+_LOOK_EVERY: Final = 64
+_TRIES: Final = 1000
+_CHUNK: Final = 256
+
+
+def init(path: Path) -> str:
+    """Makes an empty ledger at `path`, durably, and answers its id; where one is already, nothing changes.
+
+    Raises Conflict where something else is there.
+    """
+    with os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+        try:
+            _make(draft, identity := str(uuid.uuid4()))
+            rename_new(draft, path)
+            fsync_directory(path.parent)
+        except FileExistsError:
+            identity = GitLedger(path).id
+        finally:
+            remove_tree(draft)
+    return identity
+
+
+def _make(path: Path, identity: str) -> None:
+    with git_errors(path):
+        repository = pygit2.init_repository(str(path), bare=True, initial_head=SITE)
+        for name, value in (*_CONFIGURATION.items(), ("lakemark.id", identity)):
+            repository.config[name] = value
+        repository.free()
+    git_pack.make_folders(path)
+    for folder in (git_refs.RUNS, git_refs.TAGS, "lakemark/locks"):
+        (path / folder).mkdir(parents=True, exist_ok=True)
+    for folder, _, names in os.walk(path):
+        for name in names:
+            descriptor = os.open(os.path.join(folder, name), os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        fsync_directory(folder)
+
+
+class GitLedger:
+    """`ports.Ledger` over the bare repository at `path`, which `init` made. Safe to use from several threads.
+
+    remotes: the DVC tiers by name, nearest first: what a clone's `dvc pull` is pointed at. cache: entries seen before, so
+    that a new process need not walk the history. `run` and `site` answer snapshots: later entries do not change them.
+
+    alarms: in words, what was found wrong and does not stop work: a history that was replaced, packing that failed.
+    """
+
+    def __init__(
+        self, path: Path, *, remotes: Mapping[str, Remote] | None = None, cache: EntryCache | None = None
+    ) -> None:
+        self.path = path
+        self.alarms: list[str] = []
+        self._repository = git_tree.opened(path)
+        self._writer = Writer(path, self._repository, dict(remotes or {}), alarm=self._alarm)
+        self._cache = cache
+        self._guard = threading.RLock()
+        self._runs: dict[str, History[RunState]] = {}
+        self._site: History[SiteState] | None = None
+        self._residue = 0
+        with git_errors(path):
+            configuration = pygit2.Config(str(path / "config"))
+            if "lakemark.id" not in configuration:
+                raise Misconfigured(
+                    f"{path} is a Git repository, but no ledger",
+                    advice="Point `ledger: path` elsewhere; `lakemark init`.",
+                )
+            self._id = str(configuration["lakemark.id"])
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    def close(self) -> None:
+        """Lets go of the repository's files, as before unmounting."""
+        with self._guard:
+            self._repository.free()
+
+    def pack(self) -> int:
+        """Packs now what appends would pack in time; answers how many loose objects went. Harmless beside appends."""
+        with self._guard, git_errors(self.path):
+            return git_pack.pack(self.path, self._repository)
+
+    def tips(self) -> Mapping[str, str]:
+        """The newest commit of each branch, by run and `site`."""
+        return git_refs.tips(self.path)
+
+    def runs(self) -> tuple[str, ...]:
+        return tuple(name for name in self.tips() if name != SITE)
+
+    def run(self, run: str) -> RunState:
+        with self._guard:
+            return self._run_history(run).share()
+
+    def site(self) -> SiteState:
+        with self._guard:
+            return self._site_history().share()
+
+    def entries(self, branch: str, *, after: int = 0) -> Iterator[tuple[Entry, Contents]]:
+        """As the port says; `contents.manifest` is left out."""
+        for commit in self._commits_of(branch, after):
+            with self._guard, git_errors(self.path):
+                _, entry, record = git_tree.read_row(self._repository, commit)
+                objects = git_tree.read_blob(self._repository, commit, "objects.json")
+            found, contents = parsed(entry, record)
+            yield found, contents if objects is None else replace(contents, objects=objects_from(objects))
+
+    def rows(self, branch: str, *, onto: str | None) -> Iterator[Row] | None:
+        """(commit, entry.json, record.json) of the entries after the commit `onto` (None: of all), in order.
+
+        None where `onto` is no ancestor of the branch's tip: its history was replaced.
+        """
+        with self._guard, git_errors(self.path):
+            tip = git_refs.read(self.path, git_refs.reference(_valid(branch)))
+            commits = git_tree.commits_after(self._repository, tip, onto)
+        return None if commits is None else self._read(commits)
+
+    def manifest(self, run: str, record: str) -> Manifest:
+        with self._guard:
+            history = self._run_history(run)
+            found = history.state.records.get(record)
+            commit = None if found is None else history.commit(found.sequence)
+        if commit is None:
+            raise NotFound(f"{run} has no record {record[:12]}", advice=f"See `lakemark ls {run} --all-timelines`.")
+        return self.manifest_at(commit)
+
+    def manifest_at(self, commit: str) -> Manifest:
+        """The manifest in the tree of a `committed` entry's commit. Raises NotFound where there is none."""
+        with self._guard, git_errors(self.path):
+            data = git_tree.read_blob(self._repository, commit, "manifest.json")
+        if data is None:
+            raise NotFound(f"the entry {commit[:12]} carries no manifest", advice="Run `lakemark verify --invariants`.")
+        with git_errors(self.path):
+            return Manifest.from_json(parse(data))
+
+    def objects(self, run: str, record: str, tier: str) -> Mapping[str, str]:
+        with self._guard:
+            commit = self._run_history(run).commit_of_replica(record, tier)
+            return {} if commit is None else self.objects_at(commit)
+
+    def objects_at(self, commit: str) -> Mapping[str, str]:
+        """objects.json of a `replicated` entry's commit; empty where it has none."""
+        with self._guard, git_errors(self.path):
+            data = git_tree.read_blob(self._repository, commit, "objects.json")
+            return {} if data is None else objects_from(data)
+
+    def revision(self, branch: str, sequence: int) -> str:
+        with self._guard:
+            commit = self._history(branch).commit(sequence)
+        if commit is None:
+            raise NotFound(f"{branch} has no entry {sequence}", advice=f"See `lakemark log {branch}`.")
+        return commit
+
+    def append(self, run: str, decide: Callable[[RunState], Draft], stamp: Stamp) -> Entry:
+        return self._append(lambda: self._run_history(run), _valid(run, site=False), decide, stamp)
+
+    def append_site(self, decide: Callable[[SiteState], Draft], stamp: Stamp) -> Entry:
+        return self._append(self._site_history, SITE, decide, stamp)
+
+    def _append(
+        self, history_now: Callable[[], History[S]], branch: str, decide: Callable[[S], Draft], stamp: Stamp
+    ) -> Entry:
+        name = git_refs.reference(_valid(branch))
+        with self._guard, self._turn(branch) as turn:
+            for _ in range(_TRIES):
+                history = history_now()
+                self._writer.tag(history, turn)
+                known = history.commit(history.state.requests.get(stamp.request, 0))
+                if known is not None:
+                    return self._entry(known)
+                draft = decide(history.state)
+                new = prepared(draft, branch=branch, sequence=history.state.sequence + 1, stamp=history.marked(stamp))
+                pointer = self._writer.pointer(history, new)
+                commit = self._writer.commit(history, new, pointer)
+                try:
+                    with git_errors(self.path):
+                        turn.move(name, history.tip, commit)
+                except git_refs.Moved:
+                    continue
+                except git_refs.Locked:
+                    break
+                history.add(commit, new.entry, Contents(record=new.contents.record))
+                history.pointer = pointer
+                self._writer.tag(history, turn)
+                self._look_at_loose(new.entry.sequence)
+                return new.entry
+        raise StoreUnavailable(
+            f"{name} of the ledger {self.path} is held by another program, or keeps moving",
+            advice="See which git program works there; the same command may be given again.",
+        )
+
+    @contextmanager
+    def _turn(self, branch: str) -> Iterator[git_refs.Turn]:
+        with os_errors(self.path):
+            turn = git_refs.Turn(self.path, branch)
+        with turn:
+            yield turn
+
+    def _entry(self, commit: str) -> Entry:
+        with git_errors(self.path):
+            _, entry, record = git_tree.read_row(self._repository, commit)
+        return parsed(entry, record)[0]
+
+    def _look_at_loose(self, sequence: int) -> None:
+        """Packs once there is enough. The append is done and durable: a failure here is an alarm, not an error."""
+        if sequence % _LOOK_EVERY:
+            return
+        try:
+            with git_errors(self.path):
+                if git_pack.loose_estimate(self.path) - self._residue > git_pack.LOOSE_LIMIT:
+                    git_pack.pack(self.path, self._repository)
+                    self._residue = git_pack.loose_estimate(self.path)
+        except (LakemarkError, subprocess.CalledProcessError) as error:
+            self._alarm(f"packing the ledger failed: {error}")
+
+    def _alarm(self, text: str) -> None:
+        if text not in self.alarms:
+            self.alarms.append(text)
+
+    def _history(self, branch: str) -> History[RunState] | History[SiteState]:
+        return self._site_history() if branch == SITE else self._run_history(branch)
+
+    def _run_history(self, run: str) -> History[RunState]:
+        known = self._runs.get(_valid(run, site=False))
+
+        def empty() -> History[RunState]:
+            return History(run, RunState(run=run), apply)
+
+        def begin() -> History[RunState]:
+            cached = self._cache.known(run) if isinstance(self._cache, StateCache) else None
+            if cached is None:
+                return self._cached(run, empty)
+            history = empty()
+            history.resume(cached, cached.state)
+            return history
+
+        self._runs[run] = self._caught_up(known, run, begin=begin, empty=empty)
+        return self._runs[run]
+
+    def _site_history(self) -> History[SiteState]:
+        def empty() -> History[SiteState]:
+            return History(SITE, SiteState(), SiteState.apply)
+
+        self._site = self._caught_up(self._site, SITE, begin=lambda: self._cached(SITE, empty), empty=empty)
+        return self._site
+
+    def _caught_up(
+        self,
+        known: History[S] | None,
+        branch: str,
+        *,
+        begin: Callable[[], History[S]],
+        empty: Callable[[], History[S]],
+    ) -> History[S]:
+        tip = git_refs.read(self.path, git_refs.reference(_valid(branch)))
+        if known is not None and known.tip == tip:
+            return known
+        history = known or begin()
+        with git_errors(self.path):
+            commits = git_tree.commits_after(self._repository, tip, history.tip)
+            if commits is None:
+                self._alarm(f"{branch}: the history was replaced; the commit {history.tip} is no longer part of it")
+                if self._cache is not None:
+                    self._cache.forget(branch)
+                history = empty()
+                commits = git_tree.commits_after(self._repository, tip, None) or []
+        for start in range(0, len(commits), _CHUNK):
+            rows = list(self._read(commits[start : start + _CHUNK]))
+            onto = history.tip
+            history.add_rows(rows)
+            if known is None and self._cache is not None:
+                self._cache.extend(branch, rows, onto=onto)
+        if history.newest is None and history.tip is not None:
+            history.newest = self._entry(history.tip)
+        history.pointer = None
+        return history
+
+    def _cached(self, branch: str, empty: Callable[[], History[S]]) -> History[S]:
+        """The branch as far as the cache knows it; from nothing where that can't be folded."""
+        history = empty()
+        if self._cache is not None and self._cache.tip(branch) is not None:
+            try:
+                history.add_rows(self._cache.rows(branch))
+            except Corrupt:
+                self._cache.forget(branch)
+                return empty()
+        return history
+
+    def _read(self, commits: list[str]) -> Iterator[Row]:
+        for commit in commits:
+            with self._guard, git_errors(self.path):
+                row = git_tree.read_row(self._repository, commit)
+            yield row
+
+    def _commits_of(self, branch: str, after: int) -> list[str]:
+        """Commits of the entries with sequence > `after`, without folding them."""
+        with self._guard, git_errors(self.path):
+            tip = git_refs.read(self.path, git_refs.reference(_valid(branch)))
+            commits = git_tree.commits_after(self._repository, tip, None) or []
+        return commits[after:]
+
+
+def _valid(branch: str, *, site: bool = True) -> str:
+    if not is_run(branch) and not (site and branch == SITE):
+        raise Usage(
+            f"{quoted(branch)} can't be a run's name", advice="Names look like llama-7b, at most 63 characters."
+        )
+    return branch

@@ -1,0 +1,106 @@
+"""One branch of the ledger in memory: its entries folded, kept, and caught up with from its tip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+
+from lakemark.adapters.git_tree import Item, Row
+from lakemark.errors import Corrupt
+from lakemark.model.entry import Clock, Contents, Entry, Stamp, parsed
+from lakemark.ports.ledger import KnownRun
+
+_COMMIT_BYTES = 20
+
+
+class Foldable(Protocol):
+    """What RunState and SiteState share."""
+
+    sequence: int
+    requests: dict[str, int]
+
+    def snapshot(self) -> Self: ...
+
+
+S = TypeVar("S", bound=Foldable)
+
+
+class Pointer(NamedTuple):
+    """What the tree of a commit points DVC at; both empty where nothing can be pulled yet."""
+
+    record: str | None
+    items: Mapping[str, Item]
+
+
+class History(Generic[S]):
+    """A branch's state as of `tip`, and what appending needs beside it.
+
+    newest: the tip's entry. pointer: the items of its tree that point DVC at a record, and that record's id; None: not
+    yet worked out in this process.
+    """
+
+    def __init__(self, branch: str, empty: S, apply: Callable[[S, Entry, Contents], None]) -> None:
+        self.branch = branch
+        self.state = empty
+        self.tip: str | None = None
+        self.newest: Entry | None = None
+        self.pointer: Pointer | None = None
+        self._apply = apply
+        self._commits = bytearray()
+        self._newest_of_node: dict[str, datetime] = {}
+        self._replicated: dict[tuple[str, str], int] = {}
+        self._shared = False
+
+    def resume(self, known: KnownRun, state: S) -> None:
+        """Begins at what a cache knows of the branch. `state` is `known.state`."""
+        self.state = state
+        self._commits = bytearray.fromhex("".join(known.revisions))
+        self._newest_of_node = dict(known.newest_of_node)
+        self._replicated = dict(known.replicated)
+        self.tip = known.revisions[-1] if known.revisions else None
+
+    def share(self) -> S:
+        """The state for a reader: later entries go to a copy."""
+        self._shared = True
+        return self.state
+
+    def add_rows(self, rows: Iterable[Row]) -> None:
+        """Folds the next entries in. Raises Corrupt where they are not the next ones."""
+        for commit, entry, record in rows:
+            self.add(commit, *parsed(entry, record))
+
+    def add(self, commit: str, entry: Entry, contents: Contents) -> None:
+        """Folds the next entry in. Raises Corrupt where it is not the next one."""
+        if entry.branch != self.branch or entry.sequence != self.state.sequence + 1:
+            raise Corrupt(
+                f"after entry {self.state.sequence} of {self.branch} comes entry {entry.sequence} of {entry.branch}",
+                advice="Somebody wrote to the ledger by hand: run `git log` there, and restore it from a tier.",
+            )
+        if self._shared:
+            self.state, self._shared = self.state.snapshot(), False
+        self._apply(self.state, entry, contents)
+        self._commits += bytes.fromhex(commit)
+        self._newest_of_node[entry.node] = entry.recorded_at
+        tier = entry.body.get("tier")
+        if entry.kind == "replicated" and entry.record is not None and isinstance(tier, str):
+            self._replicated[entry.record, tier] = entry.sequence
+        self.tip, self.newest = commit, entry
+
+    def commit(self, sequence: int) -> str | None:
+        """The entry's commit; None where there is no such entry."""
+        if not 1 <= sequence <= self.state.sequence:
+            return None
+        return self._commits[(sequence - 1) * _COMMIT_BYTES : sequence * _COMMIT_BYTES].hex()
+
+    def commit_of_replica(self, record: str, tier: str) -> str | None:
+        """The commit of the newest `replicated` entry of `record` in `tier`."""
+        return self.commit(self._replicated.get((record, tier), 0))
+
+    def marked(self, stamp: Stamp) -> Stamp:
+        """`stamp`, suspect where it lies before what its node wrote last: then that node's clock went back."""
+        newest = self._newest_of_node.get(stamp.node)
+        if stamp.clock == Clock.OK and newest is not None and stamp.at < newest:
+            return replace(stamp, clock=Clock.SUSPECT)
+        return stamp

@@ -1,0 +1,187 @@
+"""Objects of the ledger's repository: what an entry's commit holds, written and read.
+
+Everything written is durable when the call returns. libgit2's errors come out as ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pygit2
+from pygit2.enums import FileMode, RepositoryOpenFlag
+
+from lakemark.adapters.files import as_ours
+from lakemark.errors import Corrupt, Denied, LakemarkError, NotFound, Refused, quoted
+from lakemark.model.canonical import canonical
+from lakemark.model.entry import Contents, Entry
+from lakemark.model.record import DataKind, Record
+
+# Objects and their directories are fsynced; a repository of another user is not opened.
+pygit2.settings.enable_fsync_gitdir(True)  # noqa: FBT003 - pygit2's own signature
+pygit2.settings.owner_validation = True
+
+_UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f<>]+", re.ASCII)
+_LONGEST_SUBJECT: Final = 200
+_LONGEST: Final = 500
+_OWNER: Final = "Run as its owner, or tell git: git config --global --add safe.directory PATH."
+_RIGHTS: Final = "Give lakemark's user the right to it, or run as its owner."
+_MESSAGES: Final = (
+    (re.compile("not owned by current user|dubious ownership"), Denied, _OWNER),
+    (re.compile("Permission denied|Read-only file system|Operation not permitted"), Denied, _RIGHTS),
+    (re.compile("No space left|Disk quota"), Refused, "Make room on the ledger's file system."),
+)
+
+Row = tuple[str, bytes, bytes | None]
+"""(commit, entry.json, record.json or None): what folding needs of an entry."""
+
+
+class Item(NamedTuple):
+    """An entry of a tree."""
+
+    oid: pygit2.Oid
+    mode: FileMode
+
+
+@contextmanager
+def git_errors(place: Path) -> Iterator[None]:
+    """What pygit2 and the system raise inside comes out as errors of our tree."""
+    try:
+        yield
+    except LakemarkError:
+        raise
+    except OSError as error:
+        raise as_ours(error, error.filename or place) from error
+    except (pygit2.GitError, KeyError, ValueError) as error:
+        raise _as_ours(place, str(error)) from error
+
+
+def _as_ours(place: Path, text: str) -> LakemarkError:
+    for pattern, kind, advice in _MESSAGES:
+        if pattern.search(text):
+            return kind(f"the ledger {place}: {quoted(text, limit=_LONGEST)}", advice=advice)
+    return Corrupt(
+        f"the ledger {place} can't be read: {quoted(text, limit=_LONGEST)}",
+        advice="Run `git fsck` there; restore it from a tier's ledger.bundle or another node.",
+    )
+
+
+def opened(path: Path) -> pygit2.Repository:
+    """The bare repository at exactly `path`. Raises NotFound, Denied, Corrupt."""
+    if not (path / "objects").is_dir():
+        raise NotFound(f"there is no ledger at {path}", advice="Make one with `lakemark init`, or mend `ledger: path`.")
+    with git_errors(path):
+        return pygit2.Repository(str(path), RepositoryOpenFlag.BARE | RepositoryOpenFlag.NO_SEARCH)
+
+
+def own_files(entry: Entry, contents: Contents) -> dict[str, bytes]:
+    """The files that belong to `entry` itself. Raises ValueError for what JSON can't hold."""
+    files = {"entry.json": canonical(entry.as_json()) + b"\n"}
+    if contents.record is not None:
+        files["record.json"] = canonical(contents.record.as_json()) + b"\n"
+    if contents.manifest is not None:
+        files["manifest.json"] = canonical(contents.manifest.as_json()) + b"\n"
+    if contents.objects is not None:
+        files["objects.json"] = canonical(contents.objects) + b"\n"
+    return files
+
+
+def write_items(repository: pygit2.Repository, files: Mapping[str, bytes]) -> dict[str, Item]:
+    """Blobs for `files`, and trees for the folders in their paths (one level); answers the top level's items."""
+    items: dict[str, Item] = {}
+    folders: dict[str, dict[str, bytes]] = {}
+    for path, data in files.items():
+        folder, _, name = path.rpartition("/")
+        if folder:
+            folders.setdefault(folder, {})[name] = data
+        else:
+            items[name] = Item(repository.create_blob(data), FileMode.BLOB)
+    for folder, inner in folders.items():
+        items[folder] = Item(write_tree(repository, write_items(repository, inner)), FileMode.TREE)
+    return items
+
+
+def write_tree(repository: pygit2.Repository, items: Mapping[str, Item]) -> pygit2.Oid:
+    """A tree of `items`, durable."""
+    builder = repository.TreeBuilder()
+    for name, item in items.items():
+        builder.insert(name, item.oid, item.mode)
+    return builder.write()
+
+
+def write_commit(
+    repository: pygit2.Repository, entry: Entry, *, message: str, tree: pygit2.Oid, parent: str | None
+) -> str:
+    """A commit of `tree`, durable, that no reference names yet. Its time is past its parent's, whatever the clock says."""
+    seconds = int(entry.recorded_at.timestamp())
+    name, mail = _clean(entry.actor), _clean(entry.node)
+    author = pygit2.Signature(name, mail, seconds, 0)
+    if parent is not None:
+        seconds = max(seconds, _commit(repository, parent).commit_time + 1)
+    committer = pygit2.Signature(name, mail, seconds, 0)
+    parents = [] if parent is None else [pygit2.Oid(hex=parent)]
+    return str(repository.create_commit(None, author, committer, message, tree, parents))
+
+
+def message(entry: Entry, record: Record | None) -> str:
+    """A subject, and trailers by which `git log --grep '^Step: 300$'` finds entries."""
+    subject = entry.kind if record is None else f"{entry.kind} step {record.step} ({record.id[:12]})"
+    if entry.reason:
+        subject += ": " + entry.reason
+    trailers = [f"Kind: {entry.kind}"]
+    if record is not None:
+        trailers += [f"Record: {record.id}", f"Step: {record.step}"]
+    if entry.timeline:
+        trailers.append(f"Timeline: {entry.timeline}")
+    if record is not None and entry.record_digest is not None:
+        data = [ref for ref in record.data if ref.kind == DataKind.LAKEFS]
+        trailers += [f"Data: {ref.repository}@{ref.commit}" for ref in data]
+    return _UNSAFE.sub(" ", subject)[:_LONGEST_SUBJECT].strip() + "\n\n" + "\n".join(trailers) + "\n"
+
+
+def read_blob(repository: pygit2.Repository, commit: str, name: str) -> bytes | None:
+    """A file's bytes; None where the commit's tree has no such file. A missing object is a KeyError, as in pygit2."""
+    tree = _commit(repository, commit).tree
+    if name not in tree:
+        return None
+    return repository[tree[name].id].read_raw()
+
+
+def read_row(repository: pygit2.Repository, commit: str) -> Row:
+    """What folding needs of the commit's entry. ValueError where it is no entry's."""
+    entry = read_blob(repository, commit, "entry.json")
+    if entry is None:
+        message = f"the commit {commit} holds no entry.json"
+        raise ValueError(message)
+    return commit, entry, read_blob(repository, commit, "record.json")
+
+
+def read_items(repository: pygit2.Repository, commit: str, names: tuple[str, ...]) -> dict[str, Item]:
+    """Those of `names` that the commit's tree has."""
+    tree = _commit(repository, commit).tree
+    return {name: Item(tree[name].id, FileMode(tree[name].filemode)) for name in names if name in tree}
+
+
+def commits_after(repository: pygit2.Repository, tip: str | None, base: str | None) -> list[str] | None:
+    """Commits from after `base` (None: from the first) up to `tip`, oldest first; None where `base` is no ancestor."""
+    found: list[str] = []
+    at = tip
+    while at != base:
+        if at is None:
+            return None
+        found.append(at)
+        parents = _commit(repository, at).parent_ids
+        at = str(parents[0]) if parents else None
+    found.reverse()
+    return found
+
+
+def _commit(repository: pygit2.Repository, commit: str) -> pygit2.Commit:
+    return repository[commit].peel(pygit2.Commit)
+
+
+def _clean(text: str) -> str:
+    return _UNSAFE.sub(" ", text).strip(" .,:;\"'") or "unknown"

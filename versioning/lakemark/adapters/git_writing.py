@@ -1,0 +1,215 @@
+"""Making an entry's commit: the entry as it will be read back, the pointer its tree carries, the record's tag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakemark.adapters import git_pointer, git_refs, git_tree
+from lakemark.adapters.git_history import History, Pointer, S
+from lakemark.adapters.git_pointer import Remote
+from lakemark.adapters.git_refs import Turn
+from lakemark.adapters.git_tree import Item, git_errors
+from lakemark.errors import Corrupt, Refused
+from lakemark.model.canonical import parse
+from lakemark.model.checkpoint import Manifest
+from lakemark.model.entry import Contents, Draft, Entry, Stamp, parsed, settled
+from lakemark.model.fold import foreseen
+from lakemark.model.ledger import RunState
+from lakemark.model.site_ledger import SiteState
+
+if TYPE_CHECKING:
+    from pygit2 import Repository
+
+_NOTHING = Pointer(None, {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """An entry, exactly as it will be read back, and the files of its tree."""
+
+    entry: Entry
+    contents: Contents
+    files: Mapping[str, bytes]
+
+
+def prepared(draft: Draft, *, branch: str, sequence: int, stamp: Stamp) -> Prepared:
+    """Raises Refused for an entry that JSON can't hold or that could not be read back."""
+    carried = draft.contents or Contents()
+    try:
+        files = git_tree.own_files(settled(draft, branch=branch, sequence=sequence, stamp=stamp), carried)
+        entry, contents = parsed(files["entry.json"], files.get("record.json"))
+    except (ValueError, TypeError, Corrupt) as error:
+        raise _unreadable(draft.kind, error) from error
+    return Prepared(entry=entry, contents=replace(carried, record=contents.record), files=files)
+
+
+class Writer:
+    """Writes commits and tags into the ledger at `path`. alarm: told what went wrong without stopping the append."""
+
+    def __init__(
+        self,
+        path: Path,
+        repository: Repository,
+        remotes: Mapping[str, Remote],
+        *,
+        alarm: Callable[[str], None],
+    ) -> None:
+        self._path = path
+        self._repository = repository
+        self._remotes = remotes
+        self._alarm = alarm
+
+    def commit(self, history: History[S], new: Prepared, pointer: Pointer) -> str:
+        """The entry's commit, durable; no reference names it yet."""
+        record, state = new.contents.record, history.state
+        if record is None and isinstance(state, RunState) and new.entry.record in state.records:
+            record = state.records[new.entry.record].record
+        text = git_tree.message(new.entry, record)
+        with git_errors(self._path):
+            items = git_tree.write_items(self._repository, new.files)
+            tree = git_tree.write_tree(self._repository, {**items, **pointer.items})
+            return git_tree.write_commit(self._repository, new.entry, message=text, tree=tree, parent=history.tip)
+
+    def pointer(self, history: History[S], new: Prepared) -> Pointer:
+        """What the new tree points DVC at: the same as the tip's, or worked out anew where the entry may move it.
+
+        Raises Refused for an entry whose body could not be read back.
+        """
+        state, entry = history.state, new.entry
+        if not isinstance(state, RunState):
+            trial = SiteState()
+            trial.apply(entry, new.contents)
+            if entry.known and trial.unknown:
+                raise _unreadable(entry.kind, "its body is malformed")
+            return _NOTHING
+        try:
+            after = foreseen(state, entry, new.contents)
+        except ValueError as error:
+            raise _unreadable(entry.kind, error) from error
+        supersedes = new.contents.record is not None and new.contents.record.supersedes is not None
+        if entry.kind not in git_pointer.MOVED_BY and not supersedes:
+            return self._present(history)
+        try:
+            return self._best(history, after, new)
+        except Corrupt as error:
+            # Old damage must not keep a new entry out: what the tip points at stays.
+            self._alarm(f"{history.branch}: the pointer could not be moved: {error}")
+            return self._present(history)
+
+    def tag(self, history: History[S], turn: Turn) -> None:
+        """Makes the tag of the record that the newest entry replicated, if it is not there: also after a crash."""
+        entry, state, tip = history.newest, history.state, history.tip
+        if tip is None or entry is None or entry.kind != "replicated" or not isinstance(state, RunState):
+            return
+        found = state.records.get(entry.record or "")
+        if found is None or entry.body.get("tier") not in self._remotes:
+            return
+        name = git_refs.TAGS + found.record.id[:12]
+        if git_refs.read(self._path, name) is not None:
+            return
+        try:
+            commit = self._commit_pointing_at(history, found.record.id, tip)
+        except Corrupt as error:
+            self._alarm(f"{history.branch}: {name} could not be made: {error}")
+            return
+        if commit is None:
+            return
+        try:
+            with git_errors(self._path):
+                turn.move(name, None, commit)
+        except (git_refs.Moved, git_refs.Locked) as error:
+            self._alarm(f"{history.branch}: {name} could not be made: {error!r}")
+
+    def _commit_pointing_at(self, history: History[S], record: str, tip: str) -> str | None:
+        """The tip itself where it points at `record`; else a commit on top of it that does, beside the branch."""
+        if history.pointer is not None and history.pointer.record == record:
+            return tip
+        state, entry = history.state, history.newest
+        if entry is None or not isinstance(state, RunState):
+            return None
+        tiers = git_pointer.holders(state.records[record], self._remotes)
+        pointed = git_pointer.Pointed(record=record, tiers=tiers)
+        items = self._items(history, pointed, state, None)
+        if not items or items == self._items_of(tip):
+            return tip if items else None
+        with git_errors(self._path):
+            kept = git_tree.read_items(self._repository, tip, tuple(_OWN))
+            tree = git_tree.write_tree(self._repository, {**kept, **items})
+            text = f"pointer to step {state.records[record].record.step} ({record[:12]})\n"
+            return git_tree.write_commit(self._repository, entry, message=text, tree=tree, parent=tip)
+
+    def _present(self, history: History[S]) -> Pointer:
+        if history.pointer is not None:
+            return history.pointer
+        return _NOTHING if history.tip is None else Pointer(None, self._items_of(history.tip))
+
+    def _best(self, history: History[S], after: RunState, new: Prepared) -> Pointer:
+        for pointed in git_pointer.candidates(after, self._remotes):
+            items = self._items(history, pointed, after, new)
+            if items:
+                return Pointer(pointed.record, items)
+        return _NOTHING
+
+    def _items(
+        self, history: History[S], pointed: git_pointer.Pointed, state: RunState, new: Prepared | None
+    ) -> dict[str, Item]:
+        """The pointer's items, written; empty where no replica says which objects the record has."""
+        objects = self._objects(history, pointed, new)
+        if not objects:
+            return {}
+        committed = state.records[pointed.record].sequence
+        if new is not None and committed == new.entry.sequence:
+            manifest = new.contents.manifest
+        else:
+            manifest = self._manifest(history.commit(committed))
+        if manifest is None:
+            return {}
+        files = git_pointer.files(manifest, objects, tiers=pointed.tiers, remotes=self._remotes)
+        with git_errors(self._path):
+            return git_tree.write_items(self._repository, files)
+
+    def _objects(self, history: History[S], pointed: git_pointer.Pointed, new: Prepared | None) -> Mapping[str, str]:
+        if new is not None and new.entry.record == pointed.record and new.contents.objects:
+            return new.contents.objects
+        for tier in pointed.tiers:
+            commit = history.commit_of_replica(pointed.record, tier)
+            data = None if commit is None else self._blob(commit, "objects.json")
+            if data is not None:
+                return objects_from(data)
+        return {}
+
+    def _manifest(self, commit: str | None) -> Manifest | None:
+        data = None if commit is None else self._blob(commit, "manifest.json")
+        if data is None:
+            return None
+        with git_errors(self._path):
+            return Manifest.from_json(parse(data))
+
+    def _blob(self, commit: str, name: str) -> bytes | None:
+        with git_errors(self._path):
+            return git_tree.read_blob(self._repository, commit, name)
+
+    def _items_of(self, commit: str) -> dict[str, Item]:
+        with git_errors(self._path):
+            return git_tree.read_items(self._repository, commit, git_pointer.NAMES)
+
+
+_OWN = ("entry.json", "record.json", "manifest.json", "objects.json")
+
+
+def objects_from(data: bytes) -> dict[str, str]:
+    """objects.json read. Raises Corrupt."""
+    try:
+        value = parse(data)
+    except ValueError:
+        value = None
+    if not isinstance(value, Mapping):
+        raise Corrupt("an objects.json of the ledger can't be read", advice="Run `git fsck` in the ledger.")
+    return {name: str(found) for name, found in value.items()}
+
+
+def _unreadable(kind: str, why: object) -> Refused:
+    return Refused(f"the {kind} entry could not be read back: {why}", advice="Nothing was appended; report this.")

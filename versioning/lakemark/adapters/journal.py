@@ -1,0 +1,164 @@
+"""What this node remembers of its own disk, in SQLite."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from threading import RLock
+from typing import Final
+
+from lakemark.adapters.files import make_directories, os_errors
+from lakemark.errors import Conflict, Corrupt, Denied, LakemarkError, Misconfigured, StoreUnavailable, quoted
+from lakemark.model.instants import from_text, to_text
+from lakemark.ports import Directory, KnownFile
+
+VERSION: Final = 1
+_WAIT_SECONDS: Final = 30.0
+_SIGN: Final = 2**63
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS files (
+    device INTEGER, inode INTEGER, size_bytes INTEGER, mtime_ns INTEGER, record TEXT NOT NULL, why TEXT NOT NULL,
+    PRIMARY KEY (device, inode, size_bytes, mtime_ns)
+) WITHOUT ROWID, STRICT;
+CREATE TABLE IF NOT EXISTS directories (
+    path BLOB PRIMARY KEY, run TEXT NOT NULL, timeline INTEGER NOT NULL, attempt TEXT NOT NULL, sequence INTEGER NOT NULL
+) WITHOUT ROWID, STRICT;
+CREATE TABLE IF NOT EXISTS looks (key TEXT PRIMARY KEY, at TEXT NOT NULL) WITHOUT ROWID, STRICT;
+"""
+
+
+class SqliteJournal:
+    """`ports.Journal` in one file, for any number of threads and processes of one node. Every write is durable on return."""
+
+    def __init__(self, path: Path) -> None:
+        """Makes the file if need be. Raises Misconfigured for one of a newer version, Corrupt, Denied."""
+        self._path = path
+        self._lock = RLock()
+        self._process = os.getpid()
+        with os_errors(path):
+            make_directories(path.parent)
+        with self._errors():
+            self._connection = self._opened()
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def remember(self, files: Iterable[KnownFile], *, record: str, why: str) -> None:
+        rows = [(*_key(file), record, why) for file in files]
+        with self._writing() as connection:
+            connection.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+    def known(self, file: KnownFile) -> str | None:
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT record FROM files WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ?",
+                _key(file),
+            ).fetchone()
+        return None if row is None else str(row[0])
+
+    def bind_directory(self, path: Path, directory: Directory) -> None:
+        row = (_path(path), directory.run, directory.timeline, directory.attempt, directory.sequence)
+        with self._writing() as connection:
+            connection.execute("INSERT OR REPLACE INTO directories VALUES (?, ?, ?, ?, ?)", row)
+
+    def directory(self, path: Path) -> Directory | None:
+        with self._reading() as connection:
+            row = connection.execute(
+                "SELECT run, timeline, attempt, sequence FROM directories WHERE path = ?", (_path(path),)
+            ).fetchone()
+        return None if row is None else Directory(run=row[0], timeline=row[1], attempt=row[2], sequence=row[3])
+
+    def looked(self, key: str, *, at: datetime) -> datetime | None:
+        with self._writing() as connection:
+            before = self._look(connection, key)
+            connection.execute("INSERT OR REPLACE INTO looks VALUES (?, ?)", (key, to_text(at)))
+        return before
+
+    def last_looked(self, key: str) -> datetime | None:
+        with self._reading() as connection:
+            return self._look(connection, key)
+
+    @staticmethod
+    def _look(connection: sqlite3.Connection, key: str) -> datetime | None:
+        row = connection.execute("SELECT at FROM looks WHERE key = ?", (key,)).fetchone()
+        return None if row is None else from_text(row[0])
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, self._errors():
+            if self._process != os.getpid():  # a forked child must not use its parent's connection
+                self._connection, self._process = self._opened(), os.getpid()
+            yield self._connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._reading() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def _opened(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("BEGIN IMMEDIATE")
+            self._make_tables(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _make_tables(self, connection: sqlite3.Connection) -> None:
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        if found > VERSION:
+            raise Misconfigured(
+                f"{quoted(str(self._path))} is a journal of version {found}; this lakemark knows {VERSION}",
+                advice="Use the newer lakemark on this node, or move the file away: it is not history.",
+            )
+        for statement in _TABLES.split(";"):
+            if statement.strip():
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._ours(error) from error
+
+    def _ours(self, error: sqlite3.Error) -> LakemarkError:
+        text = f"{quoted(str(self._path))}: {error}"
+        code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            return StoreUnavailable(text, advice="Try again; look at the disk's room and health if it stays.")
+        if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+            return Denied(text, advice="Give lakemark's user the right to write it and its folder.")
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return Corrupt(text, advice="Move the file away: it is made anew, and no checkpoint is lost with it.")
+        return Conflict(text, advice="Move the file away if it stays: it is made anew.")
+
+
+def _key(file: KnownFile) -> tuple[int, int, int, int]:
+    return _signed(file.device), _signed(file.inode), file.size_bytes, _signed(file.mtime_ns)
+
+
+def _signed(number: int) -> int:
+    """SQLite's integers have 64 bits with a sign, the kernel's have none."""
+    return (number + _SIGN) % (2 * _SIGN) - _SIGN
+
+
+def _path(path: Path) -> bytes:
+    return os.fsencode(os.path.abspath(path))

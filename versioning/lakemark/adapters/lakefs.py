@@ -1,0 +1,200 @@
+"""lakeFS as `DataVersions`, through lakefs-client 1.44, which is under Apache-2.0 and works with any server 1.x."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from lakemark.adapters import lakefs_errors as errors
+from lakemark.adapters import lakefs_history as history
+from lakemark.adapters.lakefs_pins import Pins
+from lakemark.adapters.lakefs_samples import spread
+from lakemark.adapters.lakefs_server import Server, full
+from lakemark.errors import Conflict, Corrupt, DataGone, NotFound, Refused, quoted
+from lakemark.model.data_ids import is_commit_id
+from lakemark.ports.data import DataCommit, DataDiff, HeadAt, MadePin, Strength
+
+TIMEOUT_SECONDS: Final = (5.0, 60.0)
+SETTLE_SECONDS: Final = 8.0
+_SAMPLE: Final = 10
+_RESTORES: Final = "lakemark_restores"
+
+
+class LakeFS:
+    """The data repositories of one lakeFS server.
+
+    endpoint: its address, without a path. timeout_seconds: to connect, and between two bytes of an answer.
+    settle_seconds: how long `pin` waits at most for a new protection rule to hold; servers take up to six.
+    server: what to talk through. Nothing is sent yet.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        access_key_id: str,
+        secret_access_key: str,
+        *,
+        timeout_seconds: tuple[float, float] = TIMEOUT_SECONDS,
+        settle_seconds: float = SETTLE_SECONDS,
+        server: Callable[..., Server] = Server,
+    ) -> None:
+        self._server = server(endpoint, access_key_id, secret_access_key, timeout_seconds=timeout_seconds)
+        self._pins = Pins(self._server, settle_seconds=settle_seconds)
+
+    def resolve(self, repository: str, ref: str) -> DataCommit:
+        if is_commit_id(ref):
+            return self._server.commit(repository, ref)
+        commit = self._server.head(repository, ref) or self._server.tag(repository, ref)
+        if commit is None:
+            raise NotFound(
+                f"data repository {quoted(repository)} has no branch or tag {quoted(ref)}",
+                advice="Name a branch, a tag, or a commit by its full id of 64 hex digits.",
+            )
+        return self._server.commit(repository, commit)
+
+    def pin(self, repository: str, commit: str, *, branch: str, nonce: str) -> MadePin:
+        return self._pins.make(repository, full(commit), branch=branch, nonce=nonce)
+
+    def pin_strength(self, repository: str, commit: str, *, branch: str) -> Strength:
+        return self._pins.strength(repository, full(commit), branch=branch)
+
+    def unpin(self, repository: str, commit: str, *, branch: str, nonce: str, reason: str) -> None:
+        self._pins.release(repository, full(commit), branch=branch, nonce=nonce, reason=reason)
+
+    def readable(self, repository: str, commit: str, *, sample: int) -> tuple[str, ...]:
+        def page(prefix: str, after: str, amount: int) -> tuple[list[tuple[str, int]], bool]:
+            return self._server.objects(repository, commit, prefix=prefix, after=after, page=amount)
+
+        self._server.commit(repository, commit)
+        return tuple(
+            path for path, size_bytes in spread(page, sample) if self._lost(repository, commit, path, size_bytes)
+        )
+
+    def branch_at(self, repository: str, name: str, commit: str) -> None:
+        made = self._server.make_branch(repository, name, commit, hidden=False, expect=(errors.CONFLICT,))
+        if made.ok:
+            return
+        head = self._server.head(repository, name)
+        if head != commit:
+            raise Conflict(
+                f"branch {quoted(name)} of {quoted(repository)} exists, at {head or 'nothing'} and not at {commit}",
+                advice="Look at what it is for; another name works.",
+            )
+
+    def delete_branch(self, repository: str, name: str, *, only_at: str) -> bool:
+        """As in `DataVersions`; False too where it has uncommitted changes. Comparing and deleting are two steps."""
+        if self._server.head(repository, name) != full(only_at) or self._server.staged(repository, name):
+            return False
+        return self._server.drop_branch(repository, name, expect=(errors.NOT_FOUND,)).ok
+
+    def head(self, repository: str, branch: str) -> str | None:
+        return self._server.head(repository, branch)
+
+    def head_at(self, repository: str, branch: str, at: datetime) -> HeadAt:
+        """As in `DataVersions`. A naive `at` is a ValueError; NotFound where there is no such branch now."""
+        if at.tzinfo is None:
+            message = f"{at.isoformat()} has no offset"
+            raise ValueError(message)
+        return history.head_at(self._server.history(repository, self._head(repository, branch)), at)
+
+    def move_branch(self, repository: str, branch: str, commit: str, *, message: str) -> str:
+        """As in `DataVersions`. Asked again with the same words while nothing followed, it answers what it made."""
+        target = self._server.commit(repository, commit)
+        before = self._server.commit(repository, self._head(repository, branch))
+        if (before.meta_range, before.metadata.get(_RESTORES), before.message) == (target.meta_range, commit, message):
+            return before.id
+        if not target.meta_range:
+            raise Refused(
+                f"{commit} is the empty first commit of {quoted(repository)}: there is nothing to restore",
+                advice="Name a commit that has data.",
+            )
+        # The server takes any meta-range for granted; that this one loads is seen before the branch depends on it.
+        next(self._server.differences(repository, before.id, commit, page=1), None)
+        made = self._server.record(
+            repository,
+            branch,
+            message,
+            metadata={"lakemark": "restore", _RESTORES: commit},
+            source=target.meta_range,
+            expect=(errors.BAD_REQUEST,),
+        )
+        if not made.ok:
+            if "uncommitted" in made.message:
+                raise Refused(
+                    f"branch {quoted(branch)} of {quoted(repository)} has uncommitted changes, which a restore would bury",
+                    advice="Commit or reset them in lakeFS, or open a new branch instead.",
+                )
+            raise errors.error_for(made.status, made.message, about=f"restoring {commit} on branch {quoted(branch)}")
+        return self._moved(repository, branch, before=before.id, target=commit, made=str(made.value.id))
+
+    def diff(self, repository: str, left: str, right: str, *, limit: int = 10_000) -> DataDiff:
+        counts = {"added": 0, "removed": 0, "changed": 0}
+        sample: list[str] = []
+        differences = self._server.differences(repository, left, right)
+        for kind, path in islice(differences, limit):
+            counts[kind if kind in counts else "changed"] += 1
+            if len(sample) < _SAMPLE:
+                sample.append(path)
+        complete = next(differences, None) is None
+        return DataDiff(**counts, complete=complete, sample=tuple(sample))
+
+    def list(self, repository: str, commit: str, *, prefix: str = "") -> Iterator[tuple[str, int]]:
+        ask = partial(self._server.objects, repository, commit, prefix=prefix)
+        found, more = ask()
+        yield from found
+        while more and found:
+            found, more = ask(after=found[-1][0])
+            yield from found
+
+    def read(self, repository: str, commit: str, path: str) -> Iterator[bytes]:
+        """As in `DataVersions`. Raises at the call, not at the first chunk, where the object is missing or gone."""
+        answer = self._server.opened(repository, commit, path)
+        if answer.ok:
+            return self._server.body(answer.value)
+        if answer.status == errors.GONE:
+            raise DataGone(
+                f"{quoted(path)} in {commit} of {quoted(repository)}: its bytes were collected",
+                advice="Take another data version; `lakemark verify` lists what else is lost.",
+                lost=(path,),
+            )
+        raise errors.error_for(
+            answer.status, answer.message, about=f"{quoted(path)} in {commit} of data repository {quoted(repository)}"
+        )
+
+    def altered(self, repository: str, commit: str, *, limit: int) -> tuple[str, ...]:
+        return history.altered(islice(self._server.history(repository, commit), limit))
+
+    def _head(self, repository: str, branch: str) -> str:
+        head = self._server.head(repository, branch)
+        if head is None:
+            raise NotFound(
+                f"data repository {quoted(repository)} has no branch {quoted(branch)}",
+                advice="See lakeFS for its name.",
+            )
+        return head
+
+    def _lost(self, repository: str, commit: str, path: str, size_bytes: int) -> bool:
+        """Whether the object's first byte can't be read. An empty object has none: it is asked for whole."""
+        answer = self._server.opened(repository, commit, path, byte_range="bytes=0-0" if size_bytes else None)
+        if not answer.ok:
+            return True
+        return size_bytes > 0 and not next(self._server.body(answer.value), b"")
+
+    def _moved(self, repository: str, branch: str, *, before: str, target: str, made: str) -> str:
+        """Looks at the commit that was made on the branch, and answers its id."""
+        if next(self._server.differences(repository, target, made, page=1), None) is not None:
+            raise Corrupt(
+                f"{made} on branch {quoted(branch)} of {quoted(repository)} differs from {target} that it restores",
+                advice="Do not train on that branch: report it with both ids.",
+            )
+        parents = self._server.commit(repository, made).parents
+        if parents[:1] != (before,):
+            raise Conflict(
+                f"branch {quoted(branch)} of {quoted(repository)} got {', '.join(parents)} while it was being moved; "
+                f"{made} restores {target} on top of that",
+                advice="Nothing is lost: whoever committed it finds it in the branch's history.",
+            )
+        return made

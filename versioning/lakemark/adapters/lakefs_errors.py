@@ -1,0 +1,107 @@
+"""What a lakeFS server's refusals mean here: the one place where its statuses become our errors."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from lakemark.errors import (
+    Conflict,
+    DataGone,
+    Denied,
+    LakemarkError,
+    Misconfigured,
+    NotFound,
+    Refused,
+    StoreUnavailable,
+    Usage,
+    quoted,
+)
+
+BAD_REQUEST: Final = 400
+UNAUTHORIZED: Final = 401
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+CONFLICT: Final = 409
+GONE: Final = 410
+PRECONDITION_FAILED: Final = 412
+RANGE_NOT_SATISFIABLE: Final = 416
+_TRANSIENT: Final = frozenset({408, 423, 429})
+_SERVER_ERRORS: Final = 500
+
+_NAMES: Final = "Names of data repositories and branches obey lakeFS's rules; `data:` names the defaults."
+_LATER: Final = "The same call may work in a moment; if it does not, look at the lakeFS server."
+
+
+def said(body: str | bytes | None) -> str:
+    """The `message` of an error's body; the body itself, shortened, where there is none."""
+    if not body:
+        return "nothing more"
+    text = body.decode(errors="replace") if isinstance(body, bytes) else body
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return quoted(text)
+    message = value.get("message") if isinstance(value, dict) else None
+    return quoted(message, limit=300) if isinstance(message, str) else quoted(text)
+
+
+def error_for(status: int, message: str, *, about: str) -> LakemarkError:
+    """Our error for an answer nobody asked to see. `message`: what `said` gives; `about`: what was asked for."""
+    seen = f"{about}: lakeFS answered {status}, {message}"
+    if status == NOT_FOUND:
+        return _not_found(message, about)
+    if status == GONE:
+        return DataGone(seen, advice="Its bytes were collected: restore what needs it from another data version.")
+    if status in {UNAUTHORIZED, FORBIDDEN}:
+        return _forbidden(seen, message, known=status == FORBIDDEN)
+    if status == CONFLICT:
+        return Conflict(seen, advice="Look at what is there now, then ask again.")
+    if status == PRECONDITION_FAILED:
+        return Refused(seen, advice="A hook of the data repository refused it: see its actions in lakeFS.")
+    if status in _TRANSIENT or status >= _SERVER_ERRORS:
+        return _failed(seen, message)
+    return Usage(
+        seen, advice="Names of data repositories and branches obey lakeFS's rules; `data:` names the defaults."
+    )
+
+
+def unreachable(endpoint: str, error: Exception) -> StoreUnavailable:
+    """The server gave no answer, or broke off in the middle of one."""
+    return StoreUnavailable(
+        f"the lakeFS server {endpoint} does not answer: {quoted(str(error), limit=300)}",
+        advice="Is it running, and is `data.endpoint` right? The same call may work later.",
+    )
+
+
+def not_lakefs(endpoint: str, error: Exception) -> Misconfigured:
+    """Something answered, but not as lakeFS does."""
+    return Misconfigured(
+        f"{endpoint} does not answer as a lakeFS server: {quoted(str(error), limit=300)}",
+        advice="Check `data.endpoint`: it is the server's address, without a path.",
+    )
+
+
+def _not_found(message: str, about: str) -> NotFound:
+    if "repository not found" in message:
+        return NotFound(
+            f"{about}: lakeFS has no such data repository",
+            advice="`data.repository` names it; see lakeFS for its name.",
+        )
+    return NotFound(f"{about}: there is none ({message})", advice="Check the name against the data repository.")
+
+
+def _failed(seen: str, message: str) -> LakemarkError:
+    if "_lakefs_actions" in message:
+        return Refused(seen, advice="Mend that action file in the data repository: it stops everything on its branch.")
+    if "validation error" in message:
+        return Usage(seen, advice=_NAMES)
+    return StoreUnavailable(seen, advice=_LATER)
+
+
+def _forbidden(seen: str, message: str, *, known: bool) -> LakemarkError:
+    if not known:
+        return Denied(seen, advice="Check LAKEFS_ACCESS_KEY_ID and LAKEFS_SECRET_ACCESS_KEY.")
+    if "protected" in message or "read-only" in message or "default branch" in message:
+        return Refused(seen, advice="The repository protects it: choose another branch, or ask who owns the rule.")
+    return Denied(seen, advice="The lakeFS user has no right to do this: ask who runs the server.")

@@ -1,0 +1,299 @@
+"""A node's hot tier on a `MemoryDisk`: sealed trees that may share files with the trainer's."""
+
+from __future__ import annotations
+
+import io
+import secrets
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import BinaryIO, Final, TypeAlias
+
+from lakemark.adapters.memory.disk import Folder, Inode, Link, MemoryDisk, manifest_of
+from lakemark.adapters.memory.landing import read_tree
+from lakemark.adapters.memory.stores import all_missing, claimed, damage_of, taken
+from lakemark.errors import Conflict, Corrupt, Incomplete, NotFound, Refused
+from lakemark.model.checkpoint import File, FileType, Manifest
+from lakemark.model.ledger import Place
+from lakemark.model.record import Record
+from lakemark.ports import Checkpoint, Damage, Identity, KnownFile, Landed, Listing, Progress, Source, Stored, Usage
+
+Nodes: TypeAlias = dict[str, Inode | Link | Folder]
+_INNER: Final = ".lakemark"
+
+
+@dataclass(slots=True)
+class _Landing:
+    """Of a process that may have ended since; `linked`: what the shared files were when they were hashed."""
+
+    owner: int
+    nodes: Nodes
+    linked: dict[str, KnownFile]
+
+
+@dataclass(slots=True)
+class _Sealed:
+    checkpoint: Checkpoint
+    linked: dict[str, KnownFile] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Tier:
+    """What outlives a process."""
+
+    identity: Identity | None = None
+    landings: dict[str, _Landing] = field(default_factory=dict)
+    sealed: dict[str, _Sealed] = field(default_factory=dict)
+    alive: set[int] = field(default_factory=lambda: {0})
+    processes: int = 0
+
+
+class MemoryHot:
+    """`ports.HotStore` below `root` of `disk`.
+
+    landing: `link` shares files that lie on `disk`, `copy` does not; directories of the real disk are copied. free_share:
+    what the file system has left, [0, 1], to be set at will; below min_free_share nothing lands.
+    """
+
+    tier_class: Final = "hot"
+    kind: Final = "tree"
+
+    def __init__(
+        self,
+        disk: MemoryDisk,
+        *,
+        name: str,
+        node: str,
+        domain: str | None = None,
+        landing: str = "link",
+        root: Path = Path("/hot"),
+        min_free_share: float = 0.0,
+    ) -> None:
+        self.disk = disk
+        self.name = name
+        self.place = Place(tier=name, node=node)
+        self.domain = domain or node
+        self.landing = landing
+        self.root = root
+        self.min_free_share = min_free_share
+        self.free_share = 1.0
+        self._tier = _Tier()
+        self._process = 0
+
+    def restarted(self) -> MemoryHot:
+        """The same tier, as the next process finds it: this one's landings have no owner any more."""
+        made = MemoryHot(
+            self.disk,
+            name=self.name,
+            node=self.place.node or "",
+            domain=self.domain,
+            landing=self.landing,
+            root=self.root,
+            min_free_share=self.min_free_share,
+        )
+        made.free_share, made._tier = self.free_share, self._tier
+        with self.disk.lock:
+            self._tier.alive.discard(self._process)
+            self._tier.processes += 1
+            made._process = self._tier.processes
+            self._tier.alive.add(made._process)
+        return made
+
+    def identity(self) -> Identity | None:
+        return self._tier.identity
+
+    def claim(self, ledger: str, *, now: datetime) -> Identity:
+        with self.disk.lock:
+            fresh = Identity(id=secrets.token_hex(16), tier_class="hot", ledger=ledger, created_at=now)
+            empty = not self.disk.names(self.root)
+            self._tier.identity = claimed(self._tier.identity, fresh, name=self.name, empty=empty)
+            self.disk.mkdir(self.root / _INNER)
+            return self._tier.identity
+
+    def land(self, source: Path, *, quiet_seconds: float, roles: Mapping[str, str], progress: Progress) -> Landed:
+        if self.full():
+            raise Refused(
+                f"the disk of {self.name} has {self.free_share:.0%} free, less than min_free", advice="Make room there."
+            )
+        nodes, shared = read_tree(self.disk, source, quiet_seconds=quiet_seconds)
+        before = {path: node.known for path, node in nodes.items() if isinstance(node, Inode)}
+        if self.landing != "link" or not shared:
+            nodes = {path: _copied(node) for path, node in nodes.items()}
+        manifest = manifest_of(nodes, roles=dict(roles))
+        progress.advance(manifest.size_bytes)
+        if shared:
+            self._require_still(source, before)
+        token = secrets.token_hex(8)
+        linked = before if shared and self.landing == "link" else {}
+        with self.disk.lock:
+            self._tier.landings[token] = _Landing(self._process, nodes, dict(linked))
+        newest = max(known.mtime_ns for known in before.values())
+        return Landed(token=token, manifest=manifest, linked=bool(linked), newest_mtime=self.disk.instant(newest))
+
+    def adopt(self, landed: Landed, record: Record) -> bool:
+        if record.content != landed.manifest.content:
+            raise Conflict(
+                f"the record {record.id[:12]} is of other contents than what landed", advice="Land it again."
+            )
+        with self.disk.lock:
+            landing = self._tier.landings.pop(landed.token, None)
+            if landing is None:
+                raise NotFound(f"there is no landing {landed.token}", advice="Land it again.")
+            if record.id in self._tier.sealed:
+                return False
+            checkpoint = Checkpoint(record=record, manifest=landed.manifest)
+            self._name(checkpoint, landing.nodes)
+            self._tier.sealed[record.id] = _Sealed(checkpoint, landing.linked)
+            return True
+
+    def discard(self, landed: Landed) -> None:
+        self._tier.landings.pop(landed.token, None)
+
+    def full(self) -> bool:
+        return self.free_share < self.min_free_share
+
+    def clean(self) -> int:
+        with self.disk.lock:
+            dead = [token for token, found in self._tier.landings.items() if found.owner not in self._tier.alive]
+            for token in dead:
+                del self._tier.landings[token]
+            return len(dead)
+
+    def holds(self, checkpoint: Checkpoint) -> bool:
+        return checkpoint.record.id in self._tier.sealed
+
+    def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
+        standing = self._tier.sealed.get(checkpoint.record.id)
+        if standing is not None and not self.verify(checkpoint, progress=progress):
+            return Stored(verified_at=now, proof="read_back", written_bytes=0, linked=bool(standing.linked))
+        nodes: Nodes = {}
+        for file in checkpoint.manifest.files:
+            nodes[file.path] = _made(file, checkpoint.manifest, source)
+            progress.advance(file.size_bytes)
+        with self.disk.lock:
+            self.drop(checkpoint, now=now)
+            self._name(checkpoint, nodes)
+            self._tier.sealed[checkpoint.record.id] = _Sealed(checkpoint)
+        return Stored(verified_at=now, proof="read_back", written_bytes=checkpoint.manifest.size_bytes)
+
+    def open(self, checkpoint: Checkpoint, file: File) -> AbstractContextManager[BinaryIO]:
+        return io.BytesIO(self.disk.read(self.path(checkpoint) / file.path))
+
+    def verify(self, checkpoint: Checkpoint, *, progress: Progress) -> tuple[Damage, ...]:
+        with self.disk.lock:
+            sealed = self._tier.sealed.get(checkpoint.record.id)
+            if sealed is None:
+                return all_missing(checkpoint.manifest)
+            found = [self._damage(sealed, file, checkpoint.manifest) for file in checkpoint.manifest.files]
+            progress.advance(checkpoint.manifest.size_bytes)
+            return tuple(damage for damage in found if damage is not None)
+
+    def changed(self, checkpoint: Checkpoint) -> tuple[Damage, ...]:
+        with self.disk.lock:
+            sealed = self._tier.sealed.get(checkpoint.record.id)
+            if sealed is None:
+                return all_missing(checkpoint.manifest)
+            tree = self.path(checkpoint)
+            return tuple(
+                Damage(path=path, why="was written after it was sealed", suspect=True)
+                for path, known in sealed.linked.items()
+                if self.disk.inode(tree / path).known != known
+            )
+
+    def unshare(self, checkpoint: Checkpoint, *, progress: Progress) -> bool:
+        with self.disk.lock:
+            sealed = self._tier.sealed.get(checkpoint.record.id)
+            if sealed is None or not sealed.linked:
+                return False
+            damages = self.verify(checkpoint, progress=progress)
+            if damages:
+                raise Corrupt(f"{self.name}: {damages[0].path!r} {damages[0].why}", advice="Take another replica.")
+            tree = self.path(checkpoint)
+            for path in sealed.linked:
+                node = self.disk.inode(tree / path)
+                self.disk.remove(tree / path)
+                self.disk.write(tree / path, node.data, executable=node.executable)
+            sealed.linked = {}
+            return True
+
+    def path(self, checkpoint: Checkpoint) -> Path:
+        if not self.holds(checkpoint):
+            raise NotFound(
+                f"{self.name} of {self.place.node} does not hold {checkpoint.record.id[:12]}",
+                advice="`lakemark show` says which replicas there are.",
+            )
+        return self._tree(checkpoint.record)
+
+    def load(self, record: str) -> Checkpoint:
+        sealed = self._tier.sealed.get(record)
+        if sealed is None:
+            raise NotFound(f"{self.name} does not hold {record[:12]}", advice="See `lakemark ls`.")
+        return sealed.checkpoint
+
+    def drop(self, checkpoint: Checkpoint, *, now: datetime) -> int:  # noqa: ARG002 - hot needs no grace
+        with self.disk.lock:
+            sealed = self._tier.sealed.pop(checkpoint.record.id, None)
+            if sealed is None:
+                return 0
+            self.disk.remove(self._tree(checkpoint.record))
+            return 0 if sealed.linked else sealed.checkpoint.manifest.size_bytes
+
+    def collect(self, *, now: datetime, grace: timedelta, needed: Iterable[Checkpoint]) -> int:  # noqa: ARG002
+        """Answers 0: sealed trees share no objects."""
+        return 0
+
+    def records(self) -> Listing:
+        return Listing(records=tuple(sorted(self._tier.sealed)), complete=self._tier.identity is not None)
+
+    def usage(self) -> Usage:
+        used = sum(sealed.checkpoint.manifest.size_bytes for sealed in self._tier.sealed.values())
+        return Usage(used_bytes=used, capacity_bytes=None, file_system_free_share=self.free_share)
+
+    def _require_still(self, source: Path, before: Mapping[str, KnownFile]) -> None:
+        nodes, _ = read_tree(self.disk, source, quiet_seconds=0)
+        now = {path: node.known for path, node in nodes.items() if isinstance(node, Inode)}
+        for path in sorted(before.keys() | now.keys()):
+            if before.get(path) != now.get(path):
+                raise Incomplete(f"{path!r} changed while it was landed", advice="Let the trainer finish it.")
+
+    def _name(self, checkpoint: Checkpoint, nodes: Nodes) -> None:
+        """A tree without a marker is what a process left that ended between naming and marking."""
+        tree = self._tree(checkpoint.record)
+        self.disk.remove(tree)
+        for path, node in nodes.items():
+            if isinstance(node, Inode) and node.number <= 0:
+                self.disk.write(tree / path, node.data, executable=node.executable)
+            elif not self.disk.exists(tree / path):
+                self.disk.place(tree / path, node)
+
+    def _tree(self, record: Record) -> Path:
+        return self.root / record.run / f"{record.step}-{record.id[:12]}"
+
+    def _damage(self, sealed: _Sealed, file: File, manifest: Manifest) -> Damage | None:
+        place = self._tree(sealed.checkpoint.record) / file.path
+        if file.type is not FileType.FILE:
+            here = self.disk.exists(place)
+            return None if here else Damage(path=file.path, why="is missing", missing=True)
+        node = self.disk.inode(place) if self.disk.exists(place) else None
+        found = damage_of(None if node is None else node.data, file, manifest)
+        shared = file.path in sealed.linked and node is not None
+        if found is None and shared and node is not None:
+            sealed.linked[file.path] = node.known
+        return Damage(path=file.path, why="was overwritten", suspect=True) if found and shared else found
+
+
+def _copied(node: Inode | Link | Folder) -> Inode | Link | Folder:
+    """A file without a number is none of the disk's yet."""
+    if isinstance(node, Inode):
+        return Inode(0, node.data, node.mtime_ns, node.executable)
+    return node
+
+
+def _made(file: File, manifest: Manifest, source: Source) -> Inode | Link | Folder:
+    if file.type is FileType.SYMLINK:
+        return Link(str(file.target))
+    if file.type is FileType.DIRECTORY:
+        return Folder()
+    return Inode(0, taken(source, file, manifest), 0, file.executable)

@@ -1,0 +1,176 @@
+"""The ledger in memory: what is appended is kept as the bytes a real one writes, and read back from them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from hashlib import sha256
+from threading import RLock
+from typing import Protocol, Self, TypeVar
+
+from lakemark.errors import NotFound
+from lakemark.model.canonical import canonical, parse
+from lakemark.model.checkpoint import Manifest
+from lakemark.model.entry import SITE, Clock, Contents, Draft, Entry, Stamp, parsed, settled
+from lakemark.model.fold import apply
+from lakemark.model.ledger import RunState
+from lakemark.model.site_ledger import SiteState
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    revision: str
+    entry: bytes
+    record: bytes | None
+    manifest: bytes | None
+    objects: Mapping[str, str] | None
+
+    def read(self) -> tuple[Entry, Contents]:
+        entry, contents = parsed(self.entry, self.record)
+        manifest = None if self.manifest is None else Manifest.from_json(parse(self.manifest))
+        return entry, replace(contents, manifest=manifest, objects=self.objects)
+
+
+class _Snapshots(Protocol):
+    """What folds entries and can be copied."""
+
+    requests: dict[str, int]
+
+    def snapshot(self) -> Self: ...
+
+
+_S = TypeVar("_S", bound=_Snapshots)
+
+
+class MemoryLedger:
+    """Any number of threads. Entries can only be added; what is read is made anew from the bytes of each."""
+
+    def __init__(self) -> None:
+        self._id = secrets.token_hex(16)
+        self._rows: dict[str, list[_Row]] = {}
+        self._runs: dict[str, RunState] = {}
+        self._site = SiteState()
+        self._newest: dict[tuple[str, str], datetime] = {}
+        self._manifests: dict[tuple[str, str], Manifest] = {}
+        self._objects: dict[tuple[str, str, str], Mapping[str, str]] = {}
+        self._lock = RLock()
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    def runs(self) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(sorted(self._runs))
+
+    def run(self, run: str) -> RunState:
+        with self._lock:
+            found = self._runs.get(run)
+            return RunState(run=run) if found is None else found.snapshot()
+
+    def site(self) -> SiteState:
+        with self._lock:
+            return self._site.snapshot()
+
+    def entries(self, branch: str, *, after: int = 0) -> Iterator[tuple[Entry, Contents]]:
+        with self._lock:
+            rows = self._rows.get(branch, [])[after:]
+        for row in rows:
+            yield row.read()
+
+    def manifest(self, run: str, record: str) -> Manifest:
+        found = self._manifests.get((run, record))
+        if found is None:
+            raise NotFound(f"{run} has no manifest of {record[:12]}", advice=f"See `lakemark ls {run}`.")
+        return found
+
+    def objects(self, run: str, record: str, tier: str) -> Mapping[str, str]:
+        return dict(self._objects.get((run, record, tier), {}))
+
+    def append(self, run: str, decide: Callable[[RunState], Draft], stamp: Stamp) -> Entry:
+        with self._lock:
+            state = self._runs.get(run) or RunState(run=run)
+            entry = self._append(run, state, decide, stamp)
+            if entry.sequence > state.sequence:
+                apply(state, *self._rows[run][-1].read())
+                self._runs[run] = state
+            return entry
+
+    def append_site(self, decide: Callable[[SiteState], Draft], stamp: Stamp) -> Entry:
+        with self._lock:
+            entry = self._append(SITE, self._site, decide, stamp)
+            if entry.sequence > self._site.sequence:
+                self._site.apply(*self._rows[SITE][-1].read())
+            return entry
+
+    def revision(self, branch: str, sequence: int) -> str:
+        rows = self._rows.get(branch, [])
+        if not 0 < sequence <= len(rows):
+            raise NotFound(f"{branch} has no entry {sequence}", advice=f"It has {len(rows)}.")
+        return rows[sequence - 1].revision
+
+    def _append(self, branch: str, state: _S, decide: Callable[[_S], Draft], stamp: Stamp) -> Entry:
+        rows = self._rows.get(branch, [])
+        before = state.requests.get(stamp.request)
+        if before is not None:
+            return rows[before - 1].read()[0]
+        draft = decide(state.snapshot())
+        entry = settled(draft, branch=branch, sequence=len(rows) + 1, stamp=self._marked(branch, stamp))
+        contents = draft.contents or Contents()
+        data = canonical(entry.as_json())
+        tip = rows[-1].revision if rows else ""
+        row = _Row(
+            revision=sha256(tip.encode() + data).hexdigest(),
+            entry=data,
+            record=None if contents.record is None else canonical(contents.record.as_json()),
+            manifest=None if contents.manifest is None else canonical(contents.manifest.as_json()),
+            objects=None if contents.objects is None else dict(contents.objects),
+        )
+        self._rows.setdefault(branch, []).append(row)
+        self._newest[branch, stamp.node] = stamp.at
+        kept, contents = row.read()
+        self._note(branch, kept, contents)
+        return kept
+
+    def _note(self, branch: str, entry: Entry, contents: Contents) -> None:
+        if contents.manifest is not None and entry.record is not None:
+            self._manifests.setdefault((branch, entry.record), contents.manifest)
+        if entry.kind == "replicated" and entry.record is not None:
+            self._objects[branch, entry.record, str(entry.body.get("tier"))] = contents.objects or {}
+
+    def _marked(self, branch: str, stamp: Stamp) -> Stamp:
+        newest = self._newest.get((branch, stamp.node))
+        if stamp.clock == Clock.OK and newest is not None and stamp.at < newest:
+            return replace(stamp, clock=Clock.SUSPECT)
+        return stamp
+
+
+class MemoryEntryCache:
+    """Entries a reader has seen, for as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[tuple[str, bytes, bytes | None]]] = {}
+        self._lock = RLock()
+
+    def tip(self, branch: str) -> tuple[str, int] | None:
+        with self._lock:
+            rows = self._rows.get(branch)
+            return (rows[-1][0], len(rows)) if rows else None
+
+    def rows(self, branch: str, *, after: int = 0) -> Iterator[tuple[str, bytes, bytes | None]]:
+        with self._lock:
+            yield from list(self._rows.get(branch, []))[after:]
+
+    def extend(self, branch: str, rows: Iterable[tuple[str, bytes, bytes | None]], *, onto: str | None) -> bool:
+        with self._lock:
+            tip = self.tip(branch)
+            if (tip[0] if tip else None) != onto:
+                return False
+            self._rows.setdefault(branch, []).extend(rows)
+            return True
+
+    def forget(self, branch: str) -> None:
+        with self._lock:
+            self._rows.pop(branch, None)

@@ -1,0 +1,41 @@
+"""Tells checkpoints on a `MemoryDisk` by the plainest rule: a name that ends in a number, and a file in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from lakemark.adapters.memory.disk import Inode, MemoryDisk
+from lakemark.errors import NotFound
+from lakemark.ports import Found, Verdict
+
+_STEP: Final = re.compile(r"(?<!\d)(\d{1,15})$", re.ASCII)
+_UNFINISHED: Final = (".tmp", ".part", "INCOMPLETE")
+
+
+class MemoryRecogniser:
+    """A directory is incomplete while it holds no file, or one named `INCOMPLETE`, `*.tmp` or `*.part`."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        self._disk = disk
+
+    def find(self, root: Path) -> Iterator[Found]:
+        visible = [root / name for name in self._disk.names(root) if not name.startswith(".")]
+        found = [self.judge(path) for path in visible if self._disk.is_dir(path)]
+        yield from sorted(found, key=lambda one: (-1 if one.step is None else one.step, one.path))
+
+    def judge(self, path: Path) -> Found:
+        if not self._disk.exists(path):
+            raise NotFound(f"there is nothing at {path}", advice="Check the path.")
+        named = _STEP.search(path.name)
+        files = [at.name for at, node in self._disk.walk(path) if isinstance(node, Inode)]
+        unfinished = [name for name in files if name.endswith(_UNFINISHED)]
+        verdict, why = Verdict.COMPLETE, "it holds files"
+        if not files:
+            verdict, why = Verdict.INCOMPLETE, "it holds no file"
+        elif unfinished:
+            verdict, why = Verdict.INCOMPLETE, f"{unfinished[0]} is there"
+        step = int(named.group(1)) if named else None
+        return Found(path=path, framework="generic", step=step, verdict=verdict, why=why)

@@ -1,0 +1,169 @@
+"""What passes between a trainer and its node: the run file it reads, and the spool files it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from lakemark.adapters.files import fsync_directory, make_directories, os_errors, write_atomic
+from lakemark.errors import Corrupt, quoted
+from lakemark.model.canonical import JSON, parse
+from lakemark.model.fields import Fields
+from lakemark.model.names import is_run
+from lakemark.model.record import DataRef
+from lakemark.ports import RunFile, Spooled
+
+SPOOL_FORMAT: Final = "lakemark.spool/1"
+REJECTED: Final = "rejected"
+_LARGEST_BYTES: Final = 2**20
+_SPOOLED: Final = re.compile(r"[^.].*\.json")
+
+
+def save_json(path: Path, value: JSON) -> None:
+    """By atomic rename, durable; missing parents are made."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    with os_errors(path):
+        make_directories(path.parent)
+        write_atomic(path, text.encode())
+
+
+def write_run_file(path: Path, run_file: RunFile) -> None:
+    """What `Run.open` reads."""
+    save_json(
+        path,
+        {
+            "run": run_file.run,
+            "timeline": run_file.timeline,
+            "attempt": run_file.attempt,
+            "spool": str(run_file.spool),
+            "data": [{**ref.as_json(), "uri": ref.uri} for ref in run_file.data],
+            "resume": None if run_file.resume is None else dict(run_file.resume),
+            "clock": "simulated" if run_file.simulated else "ok",
+        },
+    )
+
+
+def read_run_file(path: Path) -> RunFile | None:
+    """None where there is none; Corrupt where it is not one."""
+    with os_errors(path):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+    try:
+        read = Fields(parse(content), "a run file")
+        return RunFile(
+            run=read.text("run"),
+            timeline=read.integer("timeline"),
+            attempt=read.text("attempt"),
+            spool=Path(read.text("spool")),
+            data=tuple(_reference(item) for item in read.items("data")),
+            resume=read.optional_mapping("resume"),
+            simulated=read.text("clock", default="ok") == "simulated",
+        )
+    except ValueError as error:
+        raise Corrupt(
+            f"{quoted(str(path))} is no run file: {error}", advice="Write it again with `lakemark run open`."
+        ) from error
+
+
+def spooled(spool: Path) -> Iterator[Spooled]:
+    """See `ports.Workspace.spooled`."""
+    with os_errors(spool):
+        names = sorted(name for name in _names(spool) if _SPOOLED.fullmatch(name))
+        found = [one for name in names if (one := _read(spool / name)) is not None]
+    yield from sorted(found, key=lambda one: (one.step, one.saved_at, one.file.name))
+
+
+def unspool(one: Spooled) -> None:
+    """Its save is committed: the announcement goes."""
+    with os_errors(one.file), suppress(FileNotFoundError):
+        os.unlink(one.file)
+
+
+def _names(spool: Path) -> list[str]:
+    try:
+        return os.listdir(spool)
+    except FileNotFoundError:
+        return []
+
+
+def _read(file: Path) -> Spooled | None:
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        _reject(file)
+        return None
+    with open(descriptor, "rb") as stream:
+        known = os.fstat(descriptor)
+        whole = stat.S_ISREG(known.st_mode) and known.st_size <= _LARGEST_BYTES
+        content = stream.read(_LARGEST_BYTES) if whole else b""
+    try:
+        return _announcement(file, parse(content))
+    except ValueError:
+        _reject(file)
+        return None
+
+
+def _announcement(file: Path, value: JSON) -> Spooled:
+    read = Fields(value, "a spool file")
+    read.format(SPOOL_FORMAT)
+    one = Spooled(
+        file=file,
+        run=read.text("run"),
+        path=Path(read.text("path")),
+        step=read.integer("step"),
+        saved_at=read.instant("saved_at"),
+        attempt=read.optional_text("attempt"),
+        timeline=read.optional_integer("timeline"),
+        data=tuple(_reference(item) for item in read.items("data")),
+        metrics=_numbers(read.mapping("metrics")),
+        roles=_texts(read.mapping("roles")),
+        code=read.optional_mapping("code"),
+    )
+    if not is_run(one.run) or one.step < 0 or not one.path.is_absolute() or "\0" in str(one.path):
+        message = "its run, step or path can't be one"
+        raise ValueError(message)
+    return one
+
+
+def _reject(file: Path) -> None:
+    """Moves it aside under a name that is free there."""
+    into = file.parent / REJECTED
+    make_directories(into)
+    target, number = into / file.name, 1
+    while os.path.lexists(target):
+        number += 1
+        target = into / f"{file.name}.{number}"
+    with suppress(FileNotFoundError):
+        os.rename(file, target)
+        fsync_directory(into)
+
+
+def _reference(item: JSON) -> DataRef:
+    ref = DataRef.from_json(item)
+    return replace(ref, extra={name: value for name, value in ref.extra.items() if name != "uri"})
+
+
+def _numbers(value: Mapping[str, JSON]) -> dict[str, float]:
+    for name, number in value.items():
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            message = f"the metric {name} is not a number"
+            raise ValueError(message)
+    return {name: number for name, number in value.items() if isinstance(number, int | float)}
+
+
+def _texts(value: Mapping[str, JSON]) -> dict[str, str]:
+    if not all(isinstance(text, str) for text in value.values()):
+        message = "a role is not text"
+        raise ValueError(message)
+    return {name: str(text) for name, text in value.items()}

@@ -1,0 +1,173 @@
+"""The named trees of a hot tier and their markers: named tree first, withdrawn marker first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from lakemark.adapters.files import (
+    fsync_directory,
+    locked,
+    make_directories,
+    os_errors,
+    rename_new,
+    write_atomic,
+    write_new,
+)
+from lakemark.adapters.pool import Buffers
+from lakemark.adapters.tree_files import glance, steady_identity
+from lakemark.adapters.tree_identity import Change, FileIdentity, Sealed, tree_of
+from lakemark.adapters.tree_landing import digest_descriptor
+from lakemark.adapters.workbench import Workbench
+from lakemark.model.checkpoint import HEX64, File
+from lakemark.model.record import Record
+from lakemark.ports.store import Damage
+
+TREE: Final = "tree"
+"""A work place's tree, before it is named and after it was withdrawn."""
+_MARKER: Final = "sealed.json"
+
+
+class Shelf:
+    """Trees lie below `root`, their markers in `inner`/sealed. Namings and withdrawals exclude each other by a flock."""
+
+    def __init__(self, root: Path, inner: Path, bench: Workbench) -> None:
+        self._root = root
+        self._inner = inner
+        self._sealed = inner / "sealed"
+        self._bench = bench
+
+    def make(self) -> None:
+        make_directories(self._sealed)
+
+    def marker(self, record: str) -> Path:
+        return self._sealed / f"{record}.json"
+
+    def find(self, record: str) -> Sealed | None:
+        """Raises Corrupt where the marker can't be read."""
+        with os_errors(self._root):
+            try:
+                data = self.marker(record).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return Sealed.from_bytes(data)
+
+    def records(self) -> tuple[str, ...]:
+        with os_errors(self._sealed):
+            names = [name.removesuffix(".json") for name in os.listdir(self._sealed)]
+        return tuple(sorted(name for name in names if HEX64.fullmatch(name)))
+
+    def tree(self, sealed: Sealed) -> Path:
+        return self._root / sealed.tree
+
+    def name(self, place: Path, sealed: Sealed, *, keep_sound: bool) -> bool:
+        """Gives `place`'s tree its name, durably. What lies there goes, unless it may stay and looks sound: then False."""
+        run = self._root / sealed.record.run
+        aside = self._bench.begin()
+        try:
+            with locked(self._inner):
+                old = self.find(sealed.record.id)
+                if old is not None and keep_sound and self._looks_sound(old):
+                    return False
+                self._withdraw(aside, sealed.record)
+                make_directories(run)  # under the lock: a withdrawal removes an empty one
+                write_new(place / _MARKER, sealed.to_bytes())
+                fsync_directory(place)
+                try:
+                    rename_new(place / TREE, self.tree(sealed))
+                    fsync_directory(run)
+                    os.rename(place / _MARKER, self.marker(sealed.record.id))
+                    fsync_directory(self._sealed)
+                except BaseException:
+                    self._withdraw(place, sealed.record)
+                    raise
+        finally:
+            self._bench.end(aside.name)
+        return True
+
+    def withdraw(self, place: Path, record: Record) -> None:
+        """Moves marker, then tree, out of sight into `place`."""
+        with locked(self._inner):
+            self._withdraw(place, record)
+
+    def undo(self, place: Path) -> None:
+        """A naming or withdrawal that died between tree and marker: the tree without a marker joins `place`."""
+        if not (place / _MARKER).exists() or (place / TREE).exists():
+            return
+        record = Sealed.from_bytes((place / _MARKER).read_bytes()).record
+        with locked(self._inner):
+            if not self.marker(record.id).exists():
+                self._withdraw(place, record)
+
+    def look(self, sealed: Sealed) -> tuple[Damage, ...]:
+        """Linked files by their stamps; where only names or rights changed, their bytes, and then the stamps are renewed."""
+        damage, fresh = [], {}
+        files = {file.path: file for file in sealed.manifest.regular}
+        for path, change in glance(self.tree(sealed), sealed.linked).items():
+            place = self.tree(sealed) / path
+            now = _reread(place, files[path]) if change is Change.TOUCHED else None
+            if now is not None:
+                fresh[path] = now
+                continue
+            missing = not os.path.lexists(place)
+            why = "is missing" if missing else "was written since it was sealed"
+            damage.append(Damage(path=path, why=why, missing=missing, suspect=not missing))
+        self.renew(sealed, fresh)
+        return tuple(damage)
+
+    def renew(self, sealed: Sealed, fresh: Mapping[str, FileIdentity]) -> None:
+        """Writes new identities of linked files into the marker."""
+        if not fresh:
+            return
+        with locked(self._inner):
+            now = self.find(sealed.record.id)
+            if now is not None:
+                linked = {path: fresh.get(path, who) for path, who in now.linked.items()}
+                write_atomic(self.marker(now.record.id), replace(now, linked=linked).to_bytes())
+
+    def swap(self, sealed: Sealed, copies: Mapping[str, Path]) -> None:
+        """Puts copies, on the same file system, in the place of linked files; from then on none of them is linked."""
+        with locked(self._inner):
+            for path, copy in copies.items():
+                os.rename(copy, self.tree(sealed) / path)
+            for folder in {(self.tree(sealed) / path).parent for path in copies}:
+                fsync_directory(folder)
+            linked = {path: who for path, who in sealed.linked.items() if path not in copies}
+            write_atomic(self.marker(sealed.record.id), replace(sealed, linked=linked).to_bytes())
+
+    def _withdraw(self, place: Path, record: Record) -> None:
+        with suppress(FileNotFoundError):
+            os.rename(self.marker(record.id), place / _MARKER)
+            fsync_directory(self._sealed)
+            fsync_directory(place)
+        with suppress(FileNotFoundError):
+            os.rename(self._root / tree_of(record), place / TREE)
+            fsync_directory(self._root / record.run)
+            with suppress(OSError):  # another tree of the run is there
+                os.rmdir(self._root / record.run)
+
+    def _looks_sound(self, sealed: Sealed) -> bool:
+        tree = self.tree(sealed)
+        try:
+            sizes = all(os.lstat(tree / file.path).st_size == file.size_bytes for file in sealed.manifest.regular)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        # A second landing of the same files touched them: a link was made.
+        return sizes and Change.WRITTEN not in glance(tree, sealed.linked).values()
+
+
+def _reread(place: Path, file: File) -> FileIdentity | None:
+    """The file's identity, if it kept it while its bytes were read and they are the manifest's."""
+    before = steady_identity(place)
+    if before is None:
+        return None
+    descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        right = digest_descriptor(descriptor, before.size_bytes, Buffers(1, 2**20)) == file.digest
+        return before if right and FileIdentity.of(os.fstat(descriptor)) == before else None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,133 @@
+"""The index's file: its schema, opened, and made anew where it is of another schema or damaged."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from lakemark.errors import Denied, LakemarkError, NotFound, Refused, StoreUnavailable
+
+VERSION: Final = 1
+_SCHEMA: Final = """
+CREATE TABLE branches (
+    branch TEXT PRIMARY KEY, revision TEXT NOT NULL, sequence INTEGER NOT NULL, lineage TEXT NOT NULL, nodes TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE entries (
+    branch TEXT NOT NULL, sequence INTEGER NOT NULL, revision TEXT NOT NULL, kind TEXT NOT NULL,
+    structural INTEGER NOT NULL, of TEXT, tier TEXT, request TEXT NOT NULL, entry BLOB NOT NULL, record BLOB
+);
+CREATE UNIQUE INDEX entries_in_order ON entries (branch, sequence);
+CREATE INDEX entries_of_runs ON entries (branch, sequence) WHERE structural;
+CREATE INDEX entries_of_records ON entries (of, sequence) WHERE of IS NOT NULL;
+CREATE TABLE records (
+    record TEXT NOT NULL, branch TEXT NOT NULL, sequence INTEGER NOT NULL, origin INTEGER,
+    timeline INTEGER NOT NULL, step INTEGER NOT NULL, current INTEGER NOT NULL, stands INTEGER NOT NULL,
+    recorded INTEGER NOT NULL, instant INTEGER NOT NULL, earliest INTEGER NOT NULL,
+    quarantined INTEGER, pruned INTEGER, tiers TEXT NOT NULL, state TEXT NOT NULL
+);
+CREATE UNIQUE INDEX records_by_id ON records (record);
+CREATE INDEX records_in_order ON records (branch, sequence);
+CREATE INDEX records_by_time ON records (recorded, branch, sequence);
+CREATE INDEX records_by_step ON records (branch, timeline, step, sequence);
+CREATE INDEX records_by_instant ON records (branch, timeline, earliest, step, sequence);
+CREATE TABLE alarms (alarm TEXT PRIMARY KEY) WITHOUT ROWID;
+"""
+# nodes: node -> recorded_at of its newest entry. of: the record the entry names as its own. origin: sequence of the entry
+# whose record.json is the record's newest; null: `state` holds it. earliest: the least instant of the records at this step
+# or a greater one of the timeline, so that it grows with the step.
+_WAIT_SECONDS: Final = 30
+
+
+def opened(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """A connection to the index at `path`, with the present schema. Read-only, another schema is NotFound."""
+    with translated(path):
+        if not read_only:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        elif not path.exists():
+            raise _not_there(path)
+        try:
+            return _connected(path, read_only=read_only)
+        except sqlite3.DatabaseError as error:
+            if read_only or not is_damage(error):
+                raise
+            remove(path)
+            return _connected(path, read_only=False)
+
+
+def remove(path: Path) -> None:
+    """Removes the index's files; whoever has them open keeps the old ones to the end."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        with suppress(FileNotFoundError):
+            Path(f"{path}{suffix}").unlink()
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether making the index anew is the remedy."""
+    return isinstance(error, sqlite3.DatabaseError) and (
+        not isinstance(error, sqlite3.OperationalError) or "no such" in str(error)
+    )
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """What SQLite raises, but for damage, comes out as errors of our tree."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if is_damage(error):
+            raise
+        raise _as_ours(path, str(error)) from error
+    except PermissionError as error:
+        raise _as_ours(path, "permission denied") from error
+
+
+def _as_ours(path: Path, text: str) -> LakemarkError:
+    if "full" in text:
+        return Refused(f"the index {path}: {text}", advice="Make room on its file system.")
+    if "locked" in text or "busy" in text:
+        return StoreUnavailable(f"the index {path}: {text}", advice="Another process is filling it; try again.")
+    return Denied(f"the index {path}: {text}", advice="Give lakemark's user the right to write it, or remove it.")
+
+
+def _not_there(path: Path) -> NotFound:
+    return NotFound(f"there is no index at {path} yet", advice="Any lakemark command that may write makes it.")
+
+
+def _connected(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    address = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+    connection = sqlite3.connect(
+        address, uri=True, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
+    )
+    try:
+        if not read_only:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA mmap_size = 268435456")
+        found = _version(connection)
+        if found == 0 and not read_only:
+            _create(connection)
+        elif found != VERSION:
+            if read_only:
+                raise _not_there(path)
+            message = f"schema {found}, not {VERSION}"
+            raise sqlite3.DatabaseError(message)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    if _version(connection) == 0:
+        for statement in _SCHEMA.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+    connection.execute("COMMIT")

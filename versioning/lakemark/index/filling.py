@@ -1,0 +1,231 @@
+"""Taking entries in: each is stored, and the states of the records it mentions are folded on by `model.fold`."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from typing import Final
+
+from lakemark.errors import Corrupt
+from lakemark.index.states import LazyRecords, Raw, from_row, micros, optional_micros, to_row
+from lakemark.model.entry import SITE, Contents, Entry, parsed
+from lakemark.model.fold import apply, mentions, structural
+from lakemark.model.instants import from_text, to_text
+from lakemark.model.ledger import RecordState, RunState
+from lakemark.model.timeline import forked_from, segments
+from lakemark.ports.ledger import KnownRun
+
+Row = tuple[str, bytes, bytes | None]
+_FORKING: Final = ("resumed", "rolled_back")
+_FIRST_LINEAGE: Final = "[[[1,null]],[]]"
+
+
+def tip(connection: sqlite3.Connection, branch: str) -> tuple[str, int] | None:
+    """Revision and sequence of the newest entry of `branch`."""
+    found = connection.execute("SELECT revision, sequence FROM branches WHERE branch = ?", (branch,)).fetchone()
+    return None if found is None else (found[0], found[1])
+
+
+def add(connection: sqlite3.Connection, branch: str, rows: Iterable[Row]) -> None:
+    """Stores and folds the next entries of `branch`, inside the caller's transaction. Corrupt where they are not next."""
+    revision, sequence = tip(connection, branch) or ("", 0)
+    nodes = _nodes(connection, branch)
+    batch = _Batch(connection, branch)
+    for revision, data, record in rows:
+        entry, contents = parsed(data, record)
+        sequence += 1
+        if entry.branch != branch or entry.sequence != sequence:
+            raise Corrupt(
+                f"entry {sequence} of {branch} is said to be entry {entry.sequence} of {entry.branch}",
+                advice="Run `git log` in the ledger: somebody wrote to it by hand.",
+            )
+        of_run = branch == SITE or batch.fold(entry, contents)
+        nodes[entry.node] = to_text(entry.recorded_at)
+        tier = _tier(entry)
+        connection.execute(
+            "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (branch, sequence, revision, entry.kind, of_run, entry.record, tier, entry.request, data, record),
+        )
+    if sequence:
+        connection.execute(
+            "INSERT INTO branches VALUES (?, ?, ?, ?, ?) ON CONFLICT (branch) "
+            "DO UPDATE SET revision = excluded.revision, sequence = excluded.sequence, nodes = excluded.nodes",
+            (branch, revision, sequence, _FIRST_LINEAGE, json.dumps(nodes)),
+        )
+    batch.finish()
+
+
+def structure(connection: sqlite3.Connection, run: str) -> RunState:
+    """The run's state without its records."""
+    state = RunState(run=run)
+    rows = connection.execute(
+        "SELECT entry, record FROM entries WHERE branch = ? AND structural ORDER BY sequence", (run,)
+    )
+    for data, record in rows:
+        apply(state, *parsed(data, record))
+    newest = connection.execute(
+        "SELECT entry FROM entries WHERE branch = ? ORDER BY sequence DESC LIMIT 1", (run,)
+    ).fetchone()
+    if newest is not None:
+        entry, _ = parsed(newest[0], None)
+        state.sequence, state.last_recorded_at = entry.sequence, entry.recorded_at
+    state.records.clear()
+    state.by_step.clear()
+    return state
+
+
+def known(connection: sqlite3.Connection, run: str) -> KnownRun | None:
+    """The run as of its tip, inside the caller's transaction."""
+    if tip(connection, run) is None:
+        return None
+    state = structure(connection, run)
+    revisions: list[str] = []
+    replicated: dict[tuple[str, str], int] = {}
+    rows = connection.execute(
+        "SELECT sequence, revision, request, of, tier FROM entries WHERE branch = ? ORDER BY sequence", (run,)
+    )
+    for sequence, revision, request, record, tier in rows:
+        revisions.append(revision)
+        state.requests[request] = sequence
+        if tier is not None and record is not None:
+            replicated[record, tier] = sequence
+    raw: dict[str, Raw] = {}
+    rows = connection.execute(
+        "SELECT r.record, r.timeline, r.step, r.sequence, r.state, e.record FROM records r "
+        "LEFT JOIN entries e ON e.branch = r.branch AND e.sequence = r.origin WHERE r.branch = ? ORDER BY r.sequence",
+        (run,),
+    )
+    for record, timeline, step, sequence, found, carried in rows:
+        raw[record] = (found, carried)
+        state.by_step.setdefault(timeline, []).append((step, sequence, record))
+    for steps in state.by_step.values():
+        steps.sort()
+    state.records = LazyRecords(raw)
+    newest = {node: from_text(text) for node, text in _nodes(connection, run).items()}
+    return KnownRun(state=state, revisions=revisions, newest_of_node=newest, replicated=replicated)
+
+
+def _tier(entry: Entry) -> str | None:
+    tier = entry.body.get("tier")
+    return tier if entry.kind == "replicated" and isinstance(tier, str) else None
+
+
+def _nodes(connection: sqlite3.Connection, branch: str) -> dict[str, str]:
+    found = connection.execute("SELECT nodes FROM branches WHERE branch = ?", (branch,)).fetchone()
+    return {} if found is None else json.loads(found[0])
+
+
+class _Batch:
+    """The records that a batch of entries mentions, while they are folded on."""
+
+    def __init__(self, connection: sqlite3.Connection, branch: str) -> None:
+        self._connection = connection
+        self._branch = branch
+        self._state = RunState(run=branch)
+        self._origin: dict[str, int | None] = {}
+        self._touched: dict[str, None] = {}
+        self._new: set[str] = set()
+        self._forked = False
+
+    def fold(self, entry: Entry, contents: Contents) -> bool:
+        """Answers whether the entry says something of the run itself, too."""
+        named = mentions(entry, contents)
+        for record in named - self._state.records.keys():
+            self._load(record)
+        before, blocked = set(self._state.records), len(self._state.unknown)
+        apply(self._state, entry, contents)
+        new = self._state.records.keys() - before
+        self._new |= new
+        self._touched |= dict.fromkeys(sorted(named & self._state.records.keys()))
+        self._origin |= dict.fromkeys(new, entry.sequence)
+        if entry.kind == "bound" and entry.record in self._state.records:
+            self._origin[entry.record] = entry.sequence if contents.record else None
+        self._forked = self._forked or entry.kind in _FORKING
+        return structural(entry) or len(self._state.unknown) > blocked
+
+    def finish(self) -> None:
+        """Writes the records; where timelines were opened, decides anew which records the current lineage has."""
+        found = self._connection.execute("SELECT lineage FROM branches WHERE branch = ?", (self._branch,)).fetchone()
+        bounds, forks = json.loads(found[0] if found else _FIRST_LINEAGE)
+        for record in self._touched:
+            state = self._state.records[record]
+            current = any(
+                number == state.record.timeline
+                and (bound is None or state.record.step < bound or (state.record.step == bound and record in forks))
+                for number, bound in bounds
+            )
+            self._write(record, state, current=current)
+        if self._forked:
+            self._decide_lineage()
+
+    def _load(self, record: str) -> None:
+        found = self._connection.execute(
+            "SELECT r.state, r.origin, e.record FROM records r "
+            "LEFT JOIN entries e ON e.branch = r.branch AND e.sequence = r.origin WHERE r.record = ? AND r.branch = ?",
+            (record, self._branch),
+        ).fetchone()
+        if found is not None:
+            self._state.records[record] = from_row(found[0], found[2])
+            self._origin[record] = found[1]
+
+    def _write(self, record: str, state: RecordState, *, current: bool) -> None:
+        origin = self._origin[record]
+        tiers = "".join(f"\n{tier}\n" for tier in sorted({place.tier for place in state.replicas}))
+        changing = (
+            origin,
+            state.stands,
+            micros(state.instant),
+            optional_micros(state.quarantined_at),
+            optional_micros(state.pruned_at),
+            tiers,
+            to_row(state, whole=origin is None),
+        )
+        if record not in self._new:
+            self._connection.execute(
+                "UPDATE records SET origin = ?, stands = ?, instant = ?, quarantined = ?, pruned = ?, tiers = ?, state = ? "
+                "WHERE record = ?",
+                (*changing, record),
+            )
+            return
+        timeline, step, instant = state.record.timeline, state.record.step, micros(state.instant)
+        self._connection.execute(
+            "INSERT INTO records (origin, stands, instant, quarantined, pruned, tiers, state, "
+            "record, branch, sequence, timeline, step, current, recorded, earliest) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *changing,
+                *(record, self._branch, state.sequence, timeline, step, current, micros(state.recorded_at)),
+                self._lower(state, instant),
+            ),
+        )
+
+    def _lower(self, state: RecordState, instant: int) -> int:
+        """`earliest` of a new record, brought to those below it that it undercuts."""
+        place = (self._branch, state.record.timeline, state.record.step, state.sequence)
+        above = self._connection.execute(
+            "SELECT earliest FROM records WHERE branch = ? AND timeline = ? AND (step, sequence) > (?, ?) "
+            "ORDER BY step, sequence LIMIT 1",
+            place,
+        ).fetchone()
+        earliest = instant if above is None else min(instant, int(above[0]))
+        self._connection.execute(
+            "UPDATE records SET earliest = ? WHERE branch = ? AND timeline = ? AND (step, sequence) < (?, ?) "
+            "AND earliest > ?",
+            (earliest, *place, earliest),
+        )
+        return earliest
+
+    def _decide_lineage(self) -> None:
+        state = structure(self._connection, self._branch)
+        bounds, forks = list(segments(state)), sorted(forked_from(state))
+        self._connection.execute(
+            "UPDATE branches SET lineage = ? WHERE branch = ?", (json.dumps([bounds, forks]), self._branch)
+        )
+        self._connection.execute("UPDATE records SET current = 0 WHERE branch = ?", (self._branch,))
+        for number, bound in bounds:
+            self._connection.execute(
+                "UPDATE records SET current = 1 WHERE branch = ? AND timeline = ? "
+                "AND (? IS NULL OR step < ? OR (step = ? AND record IN (SELECT value FROM json_each(?))))",
+                (self._branch, number, bound, bound, bound, json.dumps(forks)),
+            )

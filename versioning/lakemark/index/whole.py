@@ -1,0 +1,317 @@
+"""The index as others use it: the ledger's `EntryCache`, and a reader's questions."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+from lakemark.errors import Corrupt, NotFound, StoreUnavailable
+from lakemark.index import database, filling, reading
+from lakemark.index.filling import Row
+from lakemark.index.reading import Line, Page, Selection
+from lakemark.model.entry import SITE, Entry, parsed
+from lakemark.model.ledger import RecordState, RunState
+from lakemark.model.site_ledger import SiteState, fold_site
+from lakemark.ports.ledger import KnownRun
+
+T = TypeVar("T")
+
+_CHUNK: Final = 2000
+_TRIES: Final = 20
+
+
+class Source(Protocol):
+    """What the index is derived from: a ledger that can say where its branches are."""
+
+    def tips(self) -> Mapping[str, str]:
+        """Revision of the newest entry of each branch."""
+
+    def rows(self, branch: str, *, onto: str | None) -> Iterator[Row] | None:
+        """(revision, entry.json, record.json or None) after `onto`; None where `onto` is not of the branch's history."""
+
+
+class Index:
+    """An index file. Safe to use from several threads and processes; what it answers is as of the last `catch_up`.
+
+    read_only: asks what another process fills, and raises NotFound where nobody did yet. A file found damaged is made
+    anew: from the source of the last `catch_up`, else it is Corrupt this once.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = path
+        self._read_only = read_only
+        self._guard = threading.RLock()
+        self._source: Source | None = None
+        self._structures: dict[str, tuple[str, RunState]] = {}
+        self._open()
+
+    def close(self) -> None:
+        """Ends it; nothing can be asked afterwards."""
+        with self._guard:
+            self._connection.close()
+
+    # What the ledger keeps here between processes: a failure costs time, never an append.
+
+    def tip(self, branch: str) -> tuple[str, int] | None:
+        return self._tried(lambda connection: filling.tip(connection, branch), None)
+
+    def rows(self, branch: str, *, after: int = 0) -> Iterator[Row]:
+        sequence = after
+        while True:
+            nothing: list[Row] = []
+            found = self._tried(partial(_rows, branch=branch, after=sequence), nothing)
+            yield from found
+            if len(found) < _CHUNK:
+                return
+            sequence += len(found)
+
+    def extend(self, branch: str, rows: Iterable[Row], *, onto: str | None) -> bool:
+        return self._tried(partial(_extend, branch=branch, rows=rows, onto=onto), False)  # noqa: FBT003
+
+    def known(self, run: str) -> KnownRun | None:
+        return self._tried(partial(_known, run=run), None)
+
+    def forget(self, branch: str) -> None:
+        self._tried(partial(_forget, branch=branch), None)
+
+    # Filling it.
+
+    def is_current(self, tips: Mapping[str, str]) -> bool:
+        """Whether it holds exactly what a ledger with these tips holds."""
+        return self._asked(_tips) == dict(tips)
+
+    def catch_up(self, source: Source) -> None:
+        """Takes in what `source` has more. A history that is no continuation is taken in anew, with an alarm.
+
+        Raises StoreUnavailable where others keep filling it, Refused where the disk is full, Denied.
+        """
+        self._source = source
+        for _ in range(_TRIES):
+            tips, known = source.tips(), self._asked(_tips)
+            if known == dict(tips):
+                return
+            for branch in known.keys() - tips.keys():
+                self._asked(partial(_forget, branch=branch))
+            for branch, revision in tips.items():
+                if known.get(branch) != revision:
+                    self._catch_up(source, branch, known.get(branch))
+        raise StoreUnavailable(f"the index {self.path} can't keep up with its ledger", advice="Try again.")
+
+    def _catch_up(self, source: Source, branch: str, onto: str | None) -> None:
+        rows = source.rows(branch, onto=onto)
+        if rows is None:
+            self._asked(partial(_forget, branch=branch))
+            rows, onto = source.rows(branch, onto=None), None
+        while rows is not None and (chunk := list(islice(rows, _CHUNK))):
+            if not self._asked(partial(_extend, branch=branch, rows=chunk, onto=onto)):
+                return
+            onto = chunk[-1][0]
+
+    # What readers ask.
+
+    def alarms(self) -> tuple[str, ...]:
+        """What was found wrong with the ledger while taking it in, in words; kept until the file is made anew."""
+        return self._asked(_alarms)
+
+    def runs(self) -> tuple[str, ...]:
+        """Names of all runs, sorted."""
+        return tuple(branch for branch in sorted(self._asked(_tips)) if branch != SITE)
+
+    def count(self, run: str) -> int:
+        """How many records the run has, in all timelines, pruned or not."""
+        return self._asked(partial(_count, run=run))
+
+    def structure(self, run: str) -> RunState:
+        """The run's state without its records and their entries' `requests`. Do not change it."""
+        with self._guard:
+            now = self._asked(lambda connection: filling.tip(connection, run))
+            revision = now[0] if now else ""
+            known = self._structures.get(run)
+            if known is None or known[0] != revision:
+                known = (revision, self._asked(lambda connection: filling.structure(connection, run)))
+                self._structures[run] = known
+            return known[1]
+
+    def site(self) -> SiteState:
+        """The site's state."""
+        return fold_site(self._asked(partial(_entries, branch=SITE, newest=None)))
+
+    def records(self, wanted: Selection) -> Page:
+        """A page of records, newest first."""
+        return self._asked(lambda connection: reading.records(connection, wanted))
+
+    def find(self, prefix: str, *, run: str | None = None) -> RecordState:
+        """The record whose id begins with `prefix`. Raises NotFound, and Usage with candidates where several do."""
+        return self._asked(lambda connection: reading.find(connection, prefix, run))
+
+    def as_of(self, run: str, at: datetime, *, timeline: int | None = None, known_then: bool = False) -> RecordState:
+        """As `model.timeline.as_of`. Raises NoRecordAsOf."""
+        line = Line(self.structure(run), timeline)
+        return self._asked(lambda connection: reading.as_of(connection, line, at, known_then=known_then))
+
+    def latest(self, run: str, *, timeline: int | None = None) -> RecordState | None:
+        """As `model.timeline.latest`."""
+        line = Line(self.structure(run), timeline)
+        return self._asked(lambda connection: reading.latest(connection, line))
+
+    def log(self, branch: str, *, limit: int | None = None) -> tuple[Entry, ...]:
+        """The newest `limit` entries (None: all) of a run or of `site`, in order of sequence."""
+        return tuple(self._asked(partial(_entries, branch=branch, newest=limit)))
+
+    def mentioning(self, record: str) -> tuple[Entry, ...]:
+        """The entries that name `record` (64 hex) as theirs, in order; bulk entries that list it are not among them."""
+        return self._asked(partial(_of_record, record=record))
+
+    def revision(self, branch: str, sequence: int) -> str:
+        """The entry's commit. Raises NotFound."""
+        found = self._asked(partial(_revision, branch=branch, sequence=sequence))
+        if found is None:
+            raise NotFound(f"{branch} has no entry {sequence}", advice=f"See `lakemark log {branch}`.")
+        return found
+
+    # How it asks.
+
+    def _asked(self, ask: Callable[[sqlite3.Connection], T]) -> T:
+        with self._guard, database.translated(self.path):
+            try:
+                return ask(self._present())
+            except (sqlite3.DatabaseError, ValueError) as error:
+                if isinstance(error, sqlite3.Error) and not database.is_damage(error):
+                    raise
+                self._make_anew(error)
+            return ask(self._connection)
+
+    def _tried(self, ask: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        with self._guard:
+            try:
+                return ask(self._present())
+            except sqlite3.Error as error:
+                if database.is_damage(error) and not self._read_only:
+                    self._replace()
+                return otherwise
+
+    def _present(self) -> sqlite3.Connection:
+        """The connection; a new one where another process made the file anew."""
+        if self._identity() != self._opened:
+            self._connection.close()
+            self._open()
+        return self._connection
+
+    def _open(self) -> None:
+        self._connection = database.opened(self.path, read_only=self._read_only)
+        self._opened = self._identity()
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _make_anew(self, error: Exception) -> None:
+        if self._read_only:
+            raise Corrupt(
+                f"the index {self.path} is damaged: {error}",
+                advice="Any lakemark command that may write makes it anew.",
+            ) from error
+        self._replace()
+        if self._source is None:
+            raise Corrupt(
+                f"the index {self.path} was damaged ({error}) and is made anew", advice="Give the same command again."
+            ) from error
+        source, self._source = self._source, None
+        self.catch_up(source)
+
+    def _replace(self) -> None:
+        self._connection.close()
+        self._structures.clear()
+        database.remove(self.path)
+        self._open()
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _tips(connection: sqlite3.Connection) -> dict[str, str]:
+    return dict(connection.execute("SELECT branch, revision FROM branches"))
+
+
+def _alarms(connection: sqlite3.Connection) -> tuple[str, ...]:
+    return tuple(row[0] for row in connection.execute("SELECT alarm FROM alarms"))
+
+
+def _rows(connection: sqlite3.Connection, *, branch: str, after: int) -> list[Row]:
+    return connection.execute(
+        "SELECT revision, entry, record FROM entries WHERE branch = ? AND sequence > ? ORDER BY sequence LIMIT ?",
+        (branch, after, _CHUNK),
+    ).fetchall()
+
+
+def _extend(connection: sqlite3.Connection, *, branch: str, rows: Iterable[Row], onto: str | None) -> bool:
+    with _transaction(connection):
+        known = filling.tip(connection, branch)
+        if (known[0] if known else None) != onto:
+            return False
+        filling.add(connection, branch, rows)
+    return True
+
+
+def _known(connection: sqlite3.Connection, *, run: str) -> KnownRun | None:
+    connection.execute("BEGIN")
+    try:
+        return filling.known(connection, run)
+    finally:
+        connection.execute("COMMIT")
+
+
+def _forget(connection: sqlite3.Connection, *, branch: str) -> None:
+    with _transaction(connection):
+        known = filling.tip(connection, branch)
+        for table in ("entries", "records", "branches"):
+            connection.execute(f"DELETE FROM {table} WHERE branch = ?", (branch,))  # noqa: S608 - the names above
+        if known is not None:
+            text = f"{branch}: the history was replaced; entry {known[1]} was {known[0]}"
+            connection.execute("INSERT OR IGNORE INTO alarms VALUES (?)", (text,))
+
+
+def _count(connection: sqlite3.Connection, *, run: str) -> int:
+    return int(connection.execute("SELECT count(*) FROM records WHERE branch = ?", (run,)).fetchone()[0])
+
+
+def _entries(connection: sqlite3.Connection, *, branch: str, newest: int | None) -> list[Entry]:
+    rows = connection.execute(
+        "SELECT entry FROM entries WHERE branch = ? ORDER BY sequence DESC LIMIT ?",
+        (branch, -1 if newest is None else newest),
+    ).fetchall()
+    return [parsed(row[0], None)[0] for row in reversed(rows)]
+
+
+def _of_record(connection: sqlite3.Connection, *, record: str) -> tuple[Entry, ...]:
+    rows = connection.execute(
+        "SELECT e.entry FROM entries e JOIN records r ON e.branch = r.branch "
+        "WHERE r.record = ? AND e.of = ? ORDER BY e.sequence",
+        (record, record),
+    )
+    return tuple(parsed(row[0], None)[0] for row in rows)
+
+
+def _revision(connection: sqlite3.Connection, *, branch: str, sequence: int) -> str | None:
+    found = connection.execute(
+        "SELECT revision FROM entries WHERE branch = ? AND sequence = ?", (branch, sequence)
+    ).fetchone()
+    return None if found is None else str(found[0])

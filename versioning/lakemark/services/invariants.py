@@ -1,0 +1,189 @@
+"""What must hold whatever happened, worked out anew from the ledger and the stores. Changes nothing.
+
+Reading every byte back is `verify`'s business; here is what the ledger says against what tiers list and pins are worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from lakemark.errors import LakemarkError
+from lakemark.model.canonical import digest
+from lakemark.model.entry import SITE, Contents, Entry
+from lakemark.model.ledger import RecordState, RunState
+from lakemark.model.record import DataKind, DataRef
+from lakemark.model.timeline import latest, lineage
+from lakemark.ports import Site, Strength
+from lakemark.services.appending import require_identity
+from lakemark.services.pins import needed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """rule: which one, in a word that stays. what: the record, run, pin or tier. why: what was seen."""
+
+    rule: str
+    what: str
+    why: str
+
+
+def violations(site: Site) -> Iterator[Violation]:
+    """Every rule on every run. What can't be looked at is a violation of `reachable`, not an error."""
+    for run in site.ledger.runs():
+        state = site.ledger.run(run)
+        yield from _entries(site, run)
+        yield from _timelines(state)
+        for found in state.records.values():
+            yield from _record(state, found)
+    yield from _entries(site, SITE)
+    yield from _tiers(site)
+    yield from _pins(site)
+
+
+def _entries(site: Site, branch: str) -> Iterator[Violation]:
+    """Sequences without a gap, each request once, each record the one its entry names."""
+    requests: dict[str, int] = {}
+    for expected, (entry, contents) in enumerate(site.ledger.entries(branch), start=1):
+        what = f"{branch} entry {entry.sequence}"
+        if entry.sequence != expected:
+            yield Violation(rule="sequence", what=what, why=f"entry {expected} was due")
+        if entry.request in requests:
+            yield Violation(rule="once", what=what, why=f"its request is entry {requests[entry.request]} too")
+        requests[entry.request] = entry.sequence
+        yield from _carried(entry, contents, what)
+
+
+def _carried(entry: Entry, contents: Contents, what: str) -> Iterator[Violation]:
+    record = contents.record
+    if record is None:
+        return
+    if entry.record != record.id:
+        yield Violation(rule="record", what=what, why=f"names {entry.record} and carries {record.id}")
+    if entry.record_digest is not None and entry.record_digest != digest(record.as_json()):
+        yield Violation(rule="record", what=what, why="its record.json is not the one it was appended with")
+
+
+def _timelines(state: RunState) -> Iterator[Violation]:
+    """Numbers from 1; each but the first leaves an older one after a record that is there. Latest is of the lineage."""
+    if state.exists and sorted(state.timelines) != list(range(1, len(state.timelines) + 1)):
+        yield Violation(rule="timelines", what=state.run, why=f"has the timelines {sorted(state.timelines)}")
+    for timeline in state.timelines.values():
+        fork = timeline.fork
+        if fork is None:
+            continue
+        what = f"{state.run} timeline {timeline.number}"
+        if fork.timeline >= timeline.number:
+            yield Violation(rule="timelines", what=what, why=f"leaves the later timeline {fork.timeline}")
+        if fork.record and fork.record not in state.records:
+            yield Violation(rule="timelines", what=what, why=f"leaves the unknown record {fork.record[:12]}")
+    steps = [found.record.step for found in lineage(state)]
+    if any(later < earlier for later, earlier in pairwise(steps)):
+        yield Violation(rule="lineage", what=state.run, why="its lineage is not in order of steps")
+    newest = latest(state)
+    if newest is not None and not newest.stands and newest.record.id not in _forks(state):
+        yield Violation(rule="latest", what=state.run, why=f"its latest, {newest.record.id[:12]}, was superseded")
+
+
+def _record(state: RunState, found: RecordState) -> Iterator[Violation]:
+    """An unpruned record has a replica, its parent is known, and each repository one commit at a time."""
+    record = found.record
+    what = f"{state.run}@{record.step} ({record.id[:12]})"
+    if found.pruned is None and not found.replicas:
+        yield Violation(rule="copies", what=what, why="is not pruned and has no replica")
+    if found.pruned is None and found.replicas and not any(one.sound for one in found.replicas.values()):
+        yield Violation(rule="copies", what=what, why="has no sound replica")
+    if record.bound:
+        seen: list[DataRef] = []
+        for ref in record.data:
+            if any(_overlap(ref, other) for other in seen):
+                yield Violation(rule="data", what=what, why=f"has two commits of {ref.repository} for the same steps")
+            seen.append(ref)
+
+
+def _overlap(ref: DataRef, other: DataRef) -> bool:
+    if ref.repository != other.repository or ref.branch != other.branch or ref.commit == other.commit:
+        return False
+    begins = max(ref.from_step or 0, other.from_step or 0)
+    ends = min(one for one in (ref.to_step, other.to_step, 10**18) if one is not None)
+    return begins <= ends
+
+
+def _tiers(site: Site) -> Iterator[Violation]:
+    """Each tier is the one the ledger knows, lists every record claimed in it, and none that the ledger never saw."""
+    for name, store in site.tiers.items():
+        try:
+            require_identity(site, store)
+            listing = store.records()
+        except LakemarkError as error:
+            yield Violation(rule="reachable", what=f"tier {name}", why=str(error))
+            continue
+        if not listing.complete:
+            yield Violation(rule="reachable", what=f"tier {name}", why="its listing did not end complete")
+            continue
+        listed = set(listing.records)
+        known: set[str] = set()
+        for run in site.ledger.runs():
+            for identity, found in site.ledger.run(run).records.items():
+                known.add(identity)
+                if store.place in found.replicas and identity not in listed:
+                    why = f"the ledger claims a replica in {name}, which does not list it"
+                    yield Violation(rule="claimed", what=f"{run}@{found.record.step} ({identity[:12]})", why=why)
+        for identity in sorted(listed - known):
+            why = f"lies in {name}, and the ledger does not know it: `lakemark sweep` finishes or undoes it"
+            yield Violation(rule="unknown", what=identity[:12], why=why)
+
+
+def _pins(site: Site) -> Iterator[Violation]:
+    """Every data commit that something needs has a pin, and the server shows it."""
+    if site.data is None:
+        return
+    state = site.ledger.site()
+    for (repository, commit), who in needed(site).items():
+        what = f"{repository}@{commit[:12]}"
+        pin = state.pin_of(repository, commit)
+        if pin is None:
+            yield Violation(rule="pinned", what=what, why=f"has no pin; {who[0]} needs it")
+            continue
+        try:
+            strength = site.data.pin_strength(repository, commit, branch=pin.branch)
+        except LakemarkError as error:
+            yield Violation(rule="reachable", what="lakeFS", why=str(error))
+            return
+        if strength is Strength.NONE:
+            yield Violation(rule="pinned", what=what, why=f"the pin {pin.branch} is gone; {who[0]} needs it")
+
+
+def _forks(state: RunState) -> set[str]:
+    return {timeline.fork.record for timeline in state.timelines.values() if timeline.fork is not None}
+
+
+def lost_data(site: Site, records: list[RecordState], *, sample: int) -> list[dict[str, object]]:
+    """Data commits of `records` whose sampled bytes can't be read any more, with the paths and who was trained with them."""
+    if site.data is None:
+        return []
+    users: dict[tuple[str, str], list[str]] = {}
+    for found in records:
+        for ref in found.record.data:
+            if ref.kind == DataKind.LAKEFS:
+                users.setdefault((ref.repository, ref.commit), []).append(found.record.id)
+    lost: list[dict[str, object]] = []
+    for (repository, commit), who in users.items():
+        paths = _unreadable(site, repository, commit, sample=sample)
+        if paths is not None:
+            lost.append({"repository": repository, "commit": commit, "paths": list(paths), "records": who})
+    return lost
+
+
+def _unreadable(site: Site, repository: str, commit: str, *, sample: int) -> tuple[str, ...] | None:
+    from lakemark.errors import DataGone, NotFound
+
+    if site.data is None:
+        return None
+    try:
+        return site.data.readable(repository, commit, sample=sample) or None
+    except DataGone as error:
+        return error.lost
+    except NotFound:
+        return ()

@@ -1,0 +1,173 @@
+"""Status: what is wrong, what waits, and what to do next, from the ledger and what was seen of places and servers.
+
+Decides; looks at nothing itself. Red is what loses work, or soon does; amber is what waits for somebody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lakemark.model.entry import Means
+from lakemark.model.ledger import RecordState, RunState
+from lakemark.model.timeline import latest
+from lakemark.model.views import safe_at
+
+RED = "red"
+AMBER = "amber"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """since: when it began, where that is known. next: what to do, as typed where it is a command."""
+
+    colour: str
+    what: str
+    next: str
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceSeen:
+    """A tier's place as it was found. state: `present`, or why it is not. full: that nothing more lands there."""
+
+    name: str
+    state: str
+    removable: bool = False
+    full: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.state == "present"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSeen:
+    """A server the configuration needs. ok: something listens at its address."""
+
+    name: str
+    url: str
+    ok: bool
+    detail: str = ""
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """domains: failure domain of each shared tier; data: whether the site versions its data."""
+
+    now: datetime
+    rpo: timedelta
+    idle_after: timedelta
+    domains: Mapping[str, str]
+    copies: int
+    data: bool
+
+
+def problems_of(state: RunState, rules: Rules) -> Iterator[Problem]:
+    """What a run's entries say is wrong, or waits."""
+    if state.blocked is not Means.IGNORE:
+        kinds = ", ".join(sorted(set(state.unknown)))
+        what = f"{state.run} has entries of a newer version ({kinds}): {state.blocked.value}"
+        yield Problem(colour=RED, what=what, next="Update lakemark on this node.")
+    standing = [found for found in state.records.values() if found.stands and found.pruned is None]
+    yield from _recovery_point(state, rules)
+    yield from _replicas(state, standing)
+    yield from _unsafe(state, standing, rules)
+    if rules.data:
+        yield from _unbound(state, standing)
+    yield from _rollbacks(state, rules)
+
+
+def problems_around(
+    *, places: Iterable[PlaceSeen], servers: Iterable[ServerSeen], waiting: Sequence[str], alarms: Iterable[str]
+) -> Iterator[Problem]:
+    """What is wrong with tiers, servers and the ledger itself. waiting: announced saves that are not committed."""
+    for place in places:
+        if not place.ok:
+            colour = AMBER if place.removable and not place.state.startswith("another") else RED
+            what = f"the tier {place.name} is {place.state}"
+            advice = f"Mount it; if it is new: lakemark tier init {place.name}. `lakemark doctor` says more."
+            yield Problem(colour=colour, what=what, next=advice)
+        if place.full is not None:
+            what = f"nothing new lands in {place.name}: {place.full}"
+            yield Problem(colour=RED, what=what, next="lakemark sweep releases what it may; else make room.")
+    for server in servers:
+        if not server.ok:
+            what = f"{server.name} at {server.url} does not answer{f': {server.detail}' if server.detail else ''}"
+            yield Problem(colour=RED, what=what, next="Start it: commits go on, and catch up by the next sweep.")
+    if waiting:
+        what = f"{len(waiting)} announced save(s) wait to be committed, the first {waiting[0]}"
+        yield Problem(colour=AMBER, what=what, next="lakemark sweep")
+    for alarm in alarms:
+        yield Problem(colour=RED, what=alarm, next="lakemark verify --invariants")
+
+
+def _recovery_point(state: RunState, rules: Rules) -> Iterator[Problem]:
+    newest = latest(state)
+    if state.closed or newest is None:
+        return
+    age = rules.now - newest.instant
+    if rules.rpo < age <= rules.idle_after:
+        minutes = round(age.total_seconds() / 60)
+        what = f"{state.run} was last saved {minutes} min ago, at step {newest.record.step}; at most {rules.rpo} may be lost"
+        advice = (
+            f"Is its trainer saving? Then `lakemark sweep`; over? Then `lakemark run close {state.run} --reason …`."
+        )
+        yield Problem(colour=RED, what=what, since=newest.instant + rules.rpo, next=advice)
+
+
+def _replicas(state: RunState, standing: Iterable[RecordState]) -> Iterator[Problem]:
+    for found in standing:
+        bad = [replica for replica in found.replicas.values() if not replica.sound]
+        if not bad and found.replicas:
+            continue
+        shown = f"{state.run}@{found.record.step} ({found.record.id[:12]})"
+        since = max((replica.verified_at for replica in bad), default=None)
+        if len(bad) == len(found.replicas):
+            advice = f"lakemark verify {found.record.id[:12]}"
+            yield Problem(colour=RED, what=f"{shown} has no sound replica", since=since, next=advice)
+        else:
+            tiers = ", ".join(sorted(replica.place.tier for replica in bad))
+            advice = f"lakemark verify {found.record.id[:12]} --repair"
+            yield Problem(colour=AMBER, what=f"{shown} is damaged in {tiers}", since=since, next=advice)
+
+
+def _unsafe(state: RunState, standing: Iterable[RecordState], rules: Rules) -> Iterator[Problem]:
+    """Saves that are only in hot yet."""
+    if not rules.domains:
+        return
+    alone = [found for found in standing if safe_at(found, rules.domains, copies=rules.copies) is None]
+    if alone:
+        oldest = min(found.recorded_at for found in alone)
+        what = f"{len(alone)} record(s) of {state.run} have fewer than {rules.copies} replica(s) beyond their node"
+        yield Problem(colour=AMBER, what=what, since=oldest, next="lakemark sweep, or Prefect's deployment demote")
+
+
+def _unbound(state: RunState, standing: Iterable[RecordState]) -> Iterator[Problem]:
+    unknown = [found for found in standing if not found.record.bound]
+    if unknown:
+        first = unknown[0].record
+        what = f"of {len(unknown)} record(s) of {state.run} it is not known what data they were trained with"
+        advice = f"lakemark bind {first.id[:12]} --data REPOSITORY/COMMIT --reason …"
+        yield Problem(colour=AMBER, what=what, since=unknown[0].recorded_at, next=advice)
+
+
+def _rollbacks(state: RunState, rules: Rules) -> Iterator[Problem]:
+    for request in state.rollbacks.values():
+        if not request.open:
+            continue
+        if rules.now >= request.expires_at:
+            advice = "Request it again, if it is still wanted."
+            what = f"the rollback {request.id} of {state.run} expired while it was {request.state}"
+            yield Problem(colour=AMBER, what=what, since=request.expires_at, next=advice)
+        elif request.state == "requested":
+            advice = f"lakemark rollback approve {request.id} --digest {request.digest[:12]}"
+            what = f"the rollback {request.id} of {state.run} waits for approval"
+            yield Problem(colour=AMBER, what=what, since=request.requested_at, next=advice)
+        else:
+            what = f"the rollback {request.id} of {state.run} is approved and not applied"
+            yield Problem(
+                colour=AMBER, what=what, since=request.requested_at, next=f"lakemark rollback apply {request.id}"
+            )

@@ -1,0 +1,356 @@
+"""From settings to a `Site`: the only module that names adapters, and it imports each when it is first needed."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakemark.errors import Denied, Misconfigured, NotFound
+from lakemark.model.residence import Admit, Residence
+from lakemark.model.retention import Best, RetentionPolicy
+from lakemark.ports import (
+    Approval,
+    CheckpointStore,
+    DataVersions,
+    Policies,
+    Progress,
+    Quiet,
+    Recogniser,
+    Site,
+    Strength,
+    Watched,
+)
+from lakemark.settings import (
+    AdmitSettings,
+    BestSettings,
+    DirectoryTier,
+    HotTree,
+    Loaded,
+    PolicySettings,
+    ResidenceSettings,
+    S3Tier,
+    Settings,
+    clock_from,
+    credentials,
+    is_simulated,
+    lakefs_credentials,
+    load,
+    with_sandbox,
+)
+
+if TYPE_CHECKING:
+    from lakemark.adapters.blobs import Blobs
+    from lakemark.adapters.git import GitLedger
+    from lakemark.adapters.git_pointer import Remote
+    from lakemark.adapters.tree import TreeStore
+    from lakemark.index import Index
+
+
+def configuration(
+    config: Path | None = None, *, environ: Mapping[str, str] = os.environ, cwd: Path | None = None
+) -> Loaded:
+    """The configuration that applies here (see `settings.load`). Raises Misconfigured, Denied."""
+    return load(config, environ=environ, cwd=cwd or Path.cwd(), hostname=socket.gethostname())
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A site's parts, each made at its first use: a command that only lists pays for the ledger and the index alone."""
+
+    loaded: Loaded
+    environ: Mapping[str, str]
+
+    @property
+    def settings(self) -> Settings:
+        return self.loaded.settings
+
+    @cached_property
+    def keys(self) -> Mapping[str, str]:
+        """The environment, with the keys of what the sandbox started."""
+        return with_sandbox(self.settings, self.environ)
+
+    @cached_property
+    def now(self) -> Callable[[], datetime]:
+        return clock_from(self.settings, self.environ)
+
+    @cached_property
+    def index(self) -> Index:
+        """The derived index, beside the ledger."""
+        from lakemark.index import Index
+
+        return Index(self.settings.ledger.path.with_suffix(".index.sqlite"))
+
+    @cached_property
+    def ledger(self) -> GitLedger:
+        """The node's ledger. Raises NotFound or Misconfigured where `init` never ran, Denied for another owner's."""
+        if self.settings.ledger.remote is not None:
+            raise Misconfigured(
+                "`ledger.remote` is set, and this version keeps the ledger of one node only",
+                advice="Set `ledger: {remote: null}`.",
+            )
+        from lakemark.adapters.git import GitLedger
+
+        return GitLedger(self.settings.ledger.path, remotes=remotes(self.settings), cache=self.index)
+
+    @cached_property
+    def hot(self) -> TreeStore:
+        name, tier = hot_tier(self.settings)
+        from lakemark.adapters.tree import TreeStore
+
+        return TreeStore(
+            tier.path,
+            name=name,
+            node=self.settings.node,
+            domain=tier.domain,
+            landing=tier.landing,
+            min_free=tier.min_free,
+            capacity_bytes=tier.capacity,
+        )
+
+    @cached_property
+    def data(self) -> DataVersions | None:
+        wanted = self.settings.data
+        if wanted is None:
+            return None
+        from lakemark.adapters.lakefs import LakeFS
+
+        pair = lakefs_credentials(self.keys)
+        return LakeFS(wanted.endpoint, pair.access_key_id, pair.secret_access_key.reveal())
+
+    def store(self, name: str) -> CheckpointStore:
+        """The store of a tier other than hot."""
+        tier = self.settings.tiers[name]
+        from lakemark.adapters.dvc import DvcStore
+
+        if isinstance(tier, DirectoryTier):
+            from lakemark.adapters.blobs_dir import DirectoryBlobs
+
+            blobs: Blobs = DirectoryBlobs(tier.path, min_free=tier.min_free)
+            shared = tier.shared
+        elif isinstance(tier, S3Tier):
+            blobs, shared = s3_blobs(tier, self.keys, journal=self.loaded.home / "uploads" / name), tier.shared
+        else:
+            raise Misconfigured(f"the tier {name} is of the kind {type(tier).__name__}", advice="Use directory or s3.")
+        return DvcStore(blobs, name=name, tier_class=tier.tier_class, domain=tier.domain, shared=shared)
+
+
+class Stores(Mapping[str, CheckpointStore]):
+    """Tiers by name, in the order of the configuration; a store is made when it is first asked for."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._made: dict[str, CheckpointStore] = {}
+
+    def __getitem__(self, name: str) -> CheckpointStore:
+        if name not in self._parts.settings.tiers:
+            raise KeyError(name)
+        if name not in self._made:
+            hot, _ = hot_tier(self._parts.settings)
+            self._made[name] = self._parts.hot if name == hot else self._parts.store(name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts.settings.tiers)
+
+    def __len__(self) -> int:
+        return len(self._parts.settings.tiers)
+
+
+def open_site(
+    config: Path | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    actor: str | None = None,
+    progress: Progress | None = None,
+) -> Site:
+    """The site of the configuration that applies here. `actor`: who acts; by default user@node."""
+    return site_of(Parts(configuration(config, environ=environ), environ), actor=actor, progress=progress)
+
+
+def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None = None) -> Site:
+    """The `Site` services work with."""
+    from lakemark.adapters.journal import SqliteJournal
+    from lakemark.adapters.local import LocalWorkspace
+    from lakemark.formats.generic import GenericRecogniser
+
+    settings = parts.settings
+    return Site(
+        name=settings.site,
+        node=settings.node,
+        actor=actor or f"{getpass.getuser()}@{settings.node}",
+        home=parts.loaded.home,
+        ledger=parts.ledger,
+        hot=parts.hot,
+        tiers=Stores(parts),
+        data=parts.data,
+        workspace=LocalWorkspace(),
+        journal=SqliteJournal(settings.ledger.path.with_suffix(".journal.sqlite")),
+        recogniser=GenericRecogniser(),
+        now=parts.now,
+        policies=policies(settings),
+        watch=tuple(Watched(path=one.path, run=one.run, data=one.data, seen_as=one.seen_as) for one in settings.watch),
+        restore_root=settings.restore_root,
+        default_repository=settings.data.repository if settings.data else None,
+        default_branch=settings.data.branch if settings.data else None,
+        simulated_clock=is_simulated(parts.environ),
+        seconds=time.monotonic,
+        progress=progress or Quiet(),
+    )
+
+
+def init_ledger(parts: Parts) -> str:
+    """Makes the node's ledger where there is none, and answers its id. Raises Conflict where something else is there."""
+    from lakemark.adapters.git import init
+
+    return init(parts.settings.ledger.path)
+
+
+def ledger_tips(settings: Settings) -> Mapping[str, str]:
+    """The newest commit of each branch of the node's ledger, read without Git. Raises NotFound where `init` never ran."""
+    path = settings.ledger.path
+    if not path.is_dir():
+        raise NotFound(f"there is no ledger at {path}", advice="Make it with `lakemark init`.")
+    from lakemark.adapters.git_refs import tips
+
+    return tips(path)
+
+
+def identity_at(path: Path) -> str | None:
+    """The id in the tier file of a place on this machine's disks; None where there is none. Loads no store."""
+    from lakemark.adapters import tier_file
+
+    try:
+        return tier_file.from_bytes((path / tier_file.NAME).read_bytes(), where=str(path)).id
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except PermissionError:
+        raise Denied(f"{path / tier_file.NAME} may not be read", advice="Give this user the right to read it.") from None
+
+
+def recogniser() -> Recogniser:
+    """Tells checkpoints by file rules."""
+    from lakemark.formats.generic import GenericRecogniser
+
+    return GenericRecogniser()
+
+
+def digests_of(content: bytes, part_size_bytes: int) -> tuple[str, tuple[str, ...]]:
+    """A file's digest and those of its parts, as manifests have them."""
+    from lakemark.adapters.digests import Digester
+
+    digester = Digester(part_size_bytes)
+    digester.update(memoryview(content))
+    found = digester.finish()
+    return found.digest, found.parts
+
+
+def hot_tier(settings: Settings) -> tuple[str, HotTree]:
+    """The node's hot tier: the first of class hot."""
+    for name, tier in settings.tiers.items():
+        if isinstance(tier, HotTree):
+            return name, tier
+    raise Misconfigured("no tier is of class hot", advice="Add `hot: {class: hot, kind: tree, path: hot}` to `tiers`.")
+
+
+def policies(settings: Settings) -> Policies:
+    """The site's rules as the model takes them."""
+    _, hot = hot_tier(settings)
+    retention = settings.retention
+    rules = {"default": policy(retention.default), "abandoned": policy(retention.abandoned)}
+    rules |= {pattern: policy(one) for pattern, one in retention.runs.items()}
+    best = (_best(retention.default.best),) if retention.default.best else ()
+    return Policies(
+        copies=settings.copies,
+        residence={name: residence(one, best) for name, one in settings.residence.items()},
+        retention=rules,
+        retention_zone=retention.zone,
+        min_keep=retention.min_keep,
+        max_delete=Fraction(retention.max_delete),
+        grace=retention.grace,
+        require_pin=Strength(settings.data.require_pin) if settings.data else Strength.NONE,
+        approval=Approval(
+            required=settings.approval.required,
+            alone_after=settings.approval.alone_after,
+            expires_after=settings.approval.expires_after,
+        ),
+        when_full=hot.when_full,
+    )
+
+
+def policy(given: PolicySettings) -> RetentionPolicy:
+    """A retention policy as the model takes it."""
+    return RetentionPolicy(
+        keep_last=given.keep_last or 0,
+        hourly=given.hourly,
+        daily=given.daily,
+        weekly=given.weekly,
+        monthly=given.monthly,
+        yearly=given.yearly,
+        every_steps=given.every_steps,
+        best=(_best(given.best),) if given.best else (),
+        keep_for=given.keep_for,
+    )
+
+
+def residence(given: ResidenceSettings, best: tuple[Best, ...]) -> Residence:
+    """A tier's residence as the model takes it; `best` is retention's."""
+    return Residence(
+        keep_last=given.keep_last,
+        settle=given.settle or timedelta(0),
+        keep_for=given.keep_for,
+        admit=_admit(given.admit, best),
+    )
+
+
+def remotes(settings: Settings) -> dict[str, Remote]:
+    """The DVC tiers as a clone of the ledger reaches them."""
+    from lakemark.adapters.git_pointer import Remote
+
+    found: dict[str, Remote] = {}
+    for name, tier in settings.tiers.items():
+        if isinstance(tier, DirectoryTier):
+            found[name] = Remote(name=name, url=str(tier.path), directory=True)
+        elif isinstance(tier, S3Tier):
+            found[name] = Remote(name=name, url=str(tier.url), endpoint=tier.endpoint, region=tier.region)
+    return found
+
+
+def s3_blobs(tier: S3Tier, keys: Mapping[str, str], *, journal: Path) -> Blobs:
+    """The blobs of an S3 tier. journal: where unfinished uploads are noted."""
+    from lakemark.adapters.blobs_s3 import S3Blobs
+    from lakemark.adapters.s3_place import Credentials, S3Place
+
+    place = S3Place(
+        bucket=tier.url.bucket,
+        prefix=tier.url.prefix,
+        endpoint=tier.endpoint,
+        region=tier.region,
+        path_style=tier.path_style,
+        ca_bundle=tier.ca_bundle,
+        storage_class=tier.storage_class,
+        retain_until=tier.retain_until,
+    )
+    if tier.credentials is None:
+        return S3Blobs(place, None, journal=journal)
+    pair = credentials(tier.credentials, environ=keys)
+    token = pair.session_token.reveal() if pair.session_token else None
+    return S3Blobs(place, Credentials(pair.access_key_id, pair.secret_access_key.reveal(), token), journal=journal)
+
+
+def _best(given: BestSettings) -> Best:
+    return Best(metric=given.metric, mode=given.mode, keep=given.keep)
+
+
+def _admit(given: str | AdmitSettings, best: tuple[Best, ...]) -> Admit:
+    if isinstance(given, AdmitSettings):
+        return Admit(every=given.every, newest=given.newest, best=best if given.best else ())
+    return Admit(everything=given == "all", retained=given == "retained")
