@@ -58,5 +58,5 @@ lock: $(BIN)/python ## resolve anew after a change of dependencies
 	$(BIN)/uv lock --default-index https://pypi.org/simple
 
 clean: ## remove .venv, caches and what a demo left
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* lakemark-demo
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* demo demo-[0-9]*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

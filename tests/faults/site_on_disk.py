@@ -36,15 +36,21 @@ class Clock:
         self.now += timedelta(**span)
 
 
-def make_site(home: Path, data, clock: Clock, *, progress=None, actor="ana@node-a") -> Site:
-    """The site in `home`, made where it is missing; its tiers are registered by a sweep."""
+def make_site(home: Path, data, clock: Clock, *, progress=None, actor="ana@node-a", s3=None) -> Site:
+    """The site in `home`, made where it is missing; its tiers are registered by a sweep.
+
+    s3: (blobs, remote) of the warm tier, which is a directory otherwise.
+    """
     git.init(home / "ledger.git")
     remotes = {name: Remote(name=name, url=str(home / name), directory=True) for name in ("warm", "cold")}
+    blobs = {name: DirectoryBlobs(home / name) for name in ("warm", "cold")}
+    if s3 is not None:
+        blobs["warm"], remotes["warm"] = s3
     ledger = git.GitLedger(home / "ledger.git", remotes=remotes, cache=Index(home / "index.sqlite"))
     hot = TreeStore(home / "hot", name="hot", node="node-a", min_free=0)
     tiers = {"hot": hot}
     for name in ("warm", "cold"):
-        tiers[name] = DvcStore(DirectoryBlobs(home / name), name=name, tier_class=name)
+        tiers[name] = DvcStore(blobs[name], name=name, tier_class=name)
     residence = {"hot": SETTLED, "warm": Residence(), "cold": Residence()}
     return Site(
         name="test",

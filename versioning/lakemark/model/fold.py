@@ -211,7 +211,8 @@ def _rolled_back(state: RunState, entry: Entry, _contents: Contents) -> None:
     state.intervals.append(_interval(state, entry, None))
     request = state.rollbacks.get(identity or "")
     if request is not None:
-        state.rollbacks[request.id] = replace(request, state="applied", timeline=entry.timeline)
+        where = _text(entry.body, "checkpoint_dir")
+        state.rollbacks[request.id] = replace(request, state="applied", timeline=entry.timeline, checkpoint_dir=where)
 
 
 def _fork(state: RunState, entry: Entry, *, rollback: str | None) -> None:

@@ -148,6 +148,7 @@ class RollbackState:
     approvals: list[Mapping[str, JSON]] = field(default_factory=list)
     flow_run: str | None = None
     timeline: int | None = None
+    checkpoint_dir: str | None = None
 
     @property
     def open(self) -> bool:

@@ -147,6 +147,7 @@ def rollback_view(found: RollbackState) -> dict[str, JSON]:
         "approvals": [dict(given) for given in found.approvals],
         "flow_run": found.flow_run,
         "opened_timeline": found.timeline,
+        "checkpoint_dir": found.checkpoint_dir,
     }
 
 

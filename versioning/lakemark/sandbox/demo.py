@@ -124,7 +124,6 @@ def set_up(stage: Stage) -> dict[str, str]:
     }
     stage.tell("starting SeaweedFS, lakeFS, Prefect's server and a worker")
     services = stage.lakemark("up")["services"]
-    stage.lakemark("flows", "deploy")
     return {row["name"]: row["url"] for row in services}
 
 
