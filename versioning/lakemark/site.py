@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from lakemark.errors import Denied, Misconfigured, NotFound
 from lakemark.model.residence import Admit, Residence
@@ -118,13 +118,18 @@ class Parts:
 
     @cached_property
     def data(self) -> DataVersions | None:
-        wanted = self.settings.data
-        if wanted is None:
+        """None where there is no data versioning. Keys are asked for at its first use: without them, commits still work."""
+        if self.settings.data is None:
             return None
+        return cast("DataVersions", Later(self._lakefs))
+
+    def _lakefs(self) -> DataVersions:
         from lakemark.adapters.lakefs import LakeFS
 
+        if self.settings.data is None:
+            raise Misconfigured("this site has no data versioning", advice="Name a lakeFS endpoint under `data:`.")
         pair = lakefs_credentials(self.keys)
-        return LakeFS(wanted.endpoint, pair.access_key_id, pair.secret_access_key.reveal())
+        return LakeFS(self.settings.data.endpoint, pair.access_key_id, pair.secret_access_key.reveal())
 
     def store(self, name: str) -> CheckpointStore:
         """The store of a tier other than hot."""
@@ -141,6 +146,19 @@ class Parts:
         else:
             raise Misconfigured(f"the tier {name} is of the kind {type(tier).__name__}", advice="Use directory or s3.")
         return DvcStore(blobs, name=name, tier_class=tier.tier_class, domain=tier.domain, shared=shared)
+
+
+class Later:
+    """Stands for what `make` makes, which happens when its first attribute is asked for."""
+
+    def __init__(self, make: Callable[[], object]) -> None:
+        self._make = make
+        self._made: object = None
+
+    def __getattr__(self, name: str) -> object:
+        if self._made is None:
+            self._made = self._make()
+        return getattr(self._made, name)
 
 
 class Stores(Mapping[str, CheckpointStore]):
@@ -233,7 +251,9 @@ def identity_at(path: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError:
-        raise Denied(f"{path / tier_file.NAME} may not be read", advice="Give this user the right to read it.") from None
+        raise Denied(
+            f"{path / tier_file.NAME} may not be read", advice="Give this user the right to read it."
+        ) from None
 
 
 def recogniser() -> Recogniser:

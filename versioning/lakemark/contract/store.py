@@ -137,7 +137,8 @@ def _puts_once(shelf: Shelf) -> None:
 def _refuses_wrong_bytes(shelf: Shelf) -> None:
     contents = contents_of()
     checkpoint = shelf.checkpoint(contents)
-    wrongs = {"other": contents | {"weights.bin": contents["weights.bin"][:-1] + b"?"}}
+    weights = contents["weights.bin"]
+    wrongs = {"other": contents | {"weights.bin": weights[:-1] + bytes([weights[-1] ^ 1])}}
     wrongs["short"] = contents | {"näme with space": contents["näme with space"][:-1]}
     wrongs["long"] = contents | {"empty": b"more"}
     try:

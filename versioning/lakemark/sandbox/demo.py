@@ -106,7 +106,24 @@ def run(home: Path, *, say: Say, environ: Mapping[str, str], keep: bool) -> dict
         if not keep:
             stage.tell("ending the services it started")
             stage.lakemark("down")
+    for line in look_around(stage, services, keep=keep):
+        say(line)
     return report
+
+
+def look_around(stage: Stage, services: Mapping[str, str], *, keep: bool) -> list[str]:
+    """What to type next."""
+    site = f"{stage.home.name}/lakemark.yaml"
+    pages = [f"  {services['prefect-server']}   Prefect: the flow runs, the rollback's plan"] if keep else []
+    return [
+        "look around:",
+        *pages,
+        f"  lakemark --config {site} ls {RUN} --all-timelines",
+        f"  lakemark --config {site} log {RUN}",
+        f"  lakemark --config {site} as-of {RUN} 2026-01-01T00:00:00Z   (any instant of the story)",
+        f"  git -C {stage.home.name}/ledger.git log --oneline runs/{RUN}",
+        *([f"  lakemark --config {site} down   ends the services"] if keep else []),
+    ]
 
 
 def set_up(stage: Stage) -> dict[str, str]:

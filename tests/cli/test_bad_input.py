@@ -1,0 +1,206 @@
+"""What is wrong says so, with its exit code, and changes nothing."""
+
+import json
+import os
+import shlex
+
+import pytest
+
+HEX = "ab" * 32
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("ls nope", 3),
+        ("show r1@999", 3),
+        ("show nope@1", 3),
+        ("show deadbeef01", 3),
+        ("show id:00", 3),
+        ("show r1~7@100", 3),
+        ("show r1@best:nothing", 3),
+        ("show r1@3d", 3),
+        ("show 100", 2),
+        ("show abc", 2),
+        ("show ''", 2),
+        ("show r1@2026-11-26T12:00:00", 2),
+        ("show r1@2026-11-26", 2),
+        ("show r1@１００", 2),  # noqa: RUF001 - full-width digits
+        ("ls --since yesterday", 2),
+        ("ls --since 2026-11-26T12:00", 2),
+        ("ls --limit 0", 2),
+        ("ls --limit 5000", 2),
+        ("ls --limit x", 2),
+        ("ls --tier nowhere", 2),
+        ("ls --after nonsense", 2),
+        ("ls --expiring soon", 2),
+        ("ls a b", 2),
+        ("as-of r1 12:00", 2),
+        ("as-of nope 3d", 3),
+        ("log nope", 3),
+        ("run show nope", 3),
+        ("run close nope --reason x", 3),
+        ("run close r1", 2),
+        ("run open", 2),
+        ("run open nope --repin", 3),
+        ("run open r2 --at-step 3", 2),
+        ("run open r2 --parts 2", 2),
+        ("run open r2 --data data/main", 2),
+        ("inspect nowhere", 3),
+        ("commit nowhere --run r1 --step 1", 3),
+        ("commit out/step-100 --run nope --step 1", 3),
+        ("commit out/step-100 --run r1 --step -1", 2),
+        ("commit out/step-100 --run r1 --step x", 2),
+        ("commit out/step-100 --run r1 --step 1 --metric loss", 2),
+        ("commit out/step-100 --run r1 --step 1 --metric loss=nan", 2),
+        ("commit out/step-100 --run r1 --step 1 --part node-b", 2),
+        ("commit out/step-100 --run r1 --step 1 --wait nowhere", 3),
+        ("commit out/step-100 --step 1", 2),
+        ("replicate r1@100 --to nowhere", 3),
+        ("replicate r1@100", 2),
+        ("release r1@100 --from nowhere", 3),
+        ("restore r1@100 --to new --role nonsense", 2),
+        ("restore r1@100 --to new --role rng", 3),
+        ("restore r1@100 --to new --from nowhere", 3),
+        ("restore r1@100 --to out", 7),
+        ("restore r1@999 --to new", 3),
+        ("resume nope --to new", 3),
+        ("resume r1 --to new --world 0", 2),
+        (f"bind r1@100 --data data/{HEX} --reason x", 2),
+        ("bind r1@100 --data data/main --reason x", 2),
+        ("bind nope --data data/main --reason x", 3),
+        ("verify nope", 3),
+        ("verify --tier nowhere", 3),
+        ("verify --sample 200%", 2),
+        ("tier init nowhere", 3),
+        ("rollback plan r1 --to 100", 2),
+        ("rollback plan r1 --to 999 --reason x", 3),
+        ("rollback plan r1 --to soon --reason x", 2),
+        ("rollback plan r1 --to 100 --reason ' '", 2),
+        ("rollback plan r1 --to 100 --reason x --model-only --data-only", 2),
+        ("rollback plan r1 --to 100 --reason x --model-only --move-branch", 2),
+        ("rollback plan nope --to 100 --reason x", 3),
+        ("rollback request r1 --to 3d --reason x", 3),
+        ("rollback ls nope", 3),
+        ("flows deploy", 2),
+        ("up", 2),
+        ("init . --profile huge", 2),
+        ("init other --profile node", 2),
+        ("init other --profile reader --ledger https://example.org/ledger.git", 2),
+        ("--config nowhere.yaml ls", 2),
+    ],
+)
+def test_each_has_its_exit_code(shared, line, code):
+    error = shared.fails(*shlex.split(line))
+    assert error["exit_code"] == code, error
+    assert set(error) >= {"kind", "message", "advice", "exit_code"}
+    assert "\n" not in error["message"]
+
+
+def test_for_people_it_is_two_lines_on_stderr(shared):
+    done = shared("show", "nope@1")
+    assert done.out == ""
+    message, advice = done.err.splitlines()
+    assert message.startswith("lakemark: there is no run 'nope'")
+    assert advice.startswith("  ")
+
+
+def test_an_ambiguous_prefix_lists_candidates(cli):
+    cli.ok("run", "open", "r1")
+    seen: dict[str, str] = {}
+    for step in range(1, 40):
+        path = cli.save(step)
+        identity = cli.ok("commit", path, "--run", "r1", "--step", step)["record"]
+        if identity[:1] in seen:
+            break
+        seen[identity[:1]] = identity
+    error = cli.fails("show", f"id:{identity[:1]}")
+    assert error["exit_code"] == 2
+    assert identity[:16] in error["message"]
+    assert seen[identity[:1]][:16] in error["message"]
+
+
+def test_an_unknown_key_names_file_and_nearest_key(trained):
+    trained.settings("copies: 1", "copis: 1")
+    error = trained.fails("ls")
+    assert error["exit_code"] == 2
+    assert "lakemark.yaml" in error["message"]
+    assert "copies" in error["message"]
+
+
+def test_no_configuration_at_all(empty):
+    error = empty.fails("ls")
+    assert error["exit_code"] == 2
+    assert "lakemark init" in error["advice"]
+
+
+def test_a_site_without_ledger_is_3(cli):
+    (cli.home / "ledger.git").rename(cli.home / "taken.git")
+    assert cli.fails("ls")["exit_code"] == 3
+    assert cli.fails("status")["exit_code"] == 3
+
+
+def test_the_clock_is_set_only_where_that_is_allowed(trained):
+    clock = {"LAKEMARK_CLOCK": "2030-01-01T00:00:00Z"}
+    assert trained.fails("ls", environ=clock)["exit_code"] == 2
+    with (trained.home / "lakemark.yaml").open("a") as file:
+        file.write("simulated_clock: true\n")
+    assert trained.ok("status", environ=clock)["now"] == "2030-01-01T00:00:00.000000Z"
+    assert trained.fails("ls", "--since", "3d", environ={"LAKEMARK_CLOCK": "noon"})["exit_code"] == 2
+
+
+def test_another_tiers_identity_is_refused(trained):
+    file = trained.home / "cold" / "lakemark-tier.json"
+    text = json.loads(file.read_text())
+    file.chmod(0o644)
+    file.write_text(json.dumps({**text, "id": "0" * 32}))
+    trained.ok("commit", trained.save(400), "--run", "r1", "--step", 400)
+    before = trained.tips()
+    assert trained.fails("replicate", "r1@400", "--to", "cold")["exit_code"] == 7
+    assert trained("status").code == 4
+    assert trained.tips() == before
+
+
+def test_a_second_site_on_the_same_prefix_is_refused(trained):
+    other = trained.home / "other"
+    trained.ok("init", other, "--profile", "solo")
+    file = other / "lakemark.yaml"
+    file.write_text(file.read_text().replace("path: cold,", f"path: {trained.home / 'cold'},"))
+    (other / "cold").rename(other / "old")
+    assert trained.fails("--config", file, "tier", "init", "cold")["exit_code"] == 7
+
+
+def test_a_place_with_other_things_is_no_tier(cli):
+    (cli.home / "usb").mkdir()
+    (cli.home / "usb" / "holiday.jpg").write_bytes(b"x")
+    cli.settings("removable: true}}", "removable: true}, usb: {class: cold, kind: directory, path: usb}}")
+    assert cli.fails("tier", "init", "usb")["exit_code"] == 7
+    assert os.listdir(cli.home / "usb") == ["holiday.jpg"]
+
+
+def test_links_that_lead_outside_are_refused(trained):
+    path = trained.save(400)
+    (path / "out").symlink_to("/etc/passwd")
+    error = trained.fails("commit", path, "--run", "r1", "--step", 400)
+    assert (error["kind"], error["exit_code"]) == ("Refused", 7)
+
+
+def test_an_unfinished_checkpoint_is_4(trained):
+    path = trained.home / "out" / "step-400.tmp"
+    path.mkdir()
+    (path / "weights.bin").write_bytes(b"half")
+    assert trained.fails("commit", path, "--run", "r1", "--step", 400)["exit_code"] == 4
+
+
+def test_another_owners_ledger_is_8(trained, require_root):
+    for folder, _, names in os.walk(trained.home / "ledger.git"):
+        for name in ("", *names):
+            os.chown(os.path.join(folder, name), 65534, 65534)
+    error = trained.fails("show", "r1@100")
+    assert error["exit_code"] == 8
+
+
+def test_a_configuration_of_another_user_found_upwards_is_8(trained, require_root, monkeypatch):
+    os.chown(trained.home / "lakemark.yaml", 65534, 65534)
+    assert trained.fails("ls")["exit_code"] == 8
+    assert trained("ls", "--config", trained.home / "lakemark.yaml").code == 0

@@ -1,0 +1,81 @@
+"""A dry run says what would be done, and changes nothing: no entry, no file."""
+
+import shlex
+
+import pytest
+
+LINES = [
+    "run open r1 --repin",
+    "run open r2 --watch out",
+    "run close r1 --reason x",
+    "run reopen r1 --reason x",
+    "commit unseen/step-400 --run r1 --step 400",
+    "sweep",
+    "replicate r1@100 --to cold",
+    "release r1@100 --from hot",
+    "restore r1@100 --to new",
+    "resume r1 --to out --record r1@100",
+    "rollback plan r1 --to 100 --reason x --model-only --while-running",
+    "rollback request r1 --to 100 --reason x --model-only --while-running",
+    "rollback apply PLAN",
+    "verify",
+    "tier init cold",
+    "init .",
+    "init other --profile laptop",
+    "doctor",
+    "demo --dir d",
+    "down",
+]
+DERIVED = ("ledger.index.sqlite", "ledger.journal.sqlite")
+
+
+def files(home):
+    """Every file's path, size and time, but for what is derived or remembers what was looked at."""
+    found = {}
+    for path in sorted(home.rglob("*")):
+        if path.is_file() and not path.name.startswith(DERIVED):
+            stat = path.stat()
+            found[str(path.relative_to(home))] = (stat.st_size, stat.st_mtime_ns)
+    return found
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_it_changes_nothing(shared, line):
+    trained = shared
+    plan = trained.ok("rollback", "plan", "r1", "--to", 100, "--reason", "x", "--model-only", "--while-running")["plan"]
+    words = shlex.split(line.replace("PLAN", plan))
+    before, tips = files(trained.home), trained.tips()
+    document = trained.ok(*words, "--dry-run")
+    if not line.startswith("rollback plan"):
+        assert document["dry_run"] is True
+        assert all(isinstance(one, str) for one in document["would"])
+    assert trained.tips() == tips
+    assert files(trained.home) == before
+    text = trained(*words, "--dry-run").out
+    assert "would" in text or "nothing to do" in text or line.startswith("rollback plan")
+
+
+def test_what_would_fail_fails(shared):
+    trained = shared
+    assert trained.fails("restore", "r1@100", "--to", "out", "--dry-run")["exit_code"] == 7
+    assert trained.fails("rollback", "plan", "r1", "--to", "100", "--reason", "x", "--dry-run")["exit_code"] == 7
+    assert trained.fails("tier", "init", "nowhere", "--dry-run")["exit_code"] == 3
+
+
+def test_a_sweep_says_what_it_would_find(trained):
+    trained.save(400)
+    would = trained.ok("sweep", "--dry-run")["would"]
+    assert any("as r1@400" in one for one in would)
+    assert not any("r1@300" in one and "commit" in one for one in would)
+
+
+def test_deciding_dry(trained, someone):
+    trained.settings("approval: {required: false}", "approval: {required: true}")
+    asked = trained.ok("rollback", "request", "r1", "--to", 100, "--reason", "x", "--model-only", "--while-running")
+    name, digest, tips = asked["rollback"], asked["plan"]["plan"][:12], trained.tips()
+    assert trained.fails("rollback", "approve", name, "--digest", digest, "--dry-run")["exit_code"] == 7
+    bea = someone("bea")
+    assert trained.ok("rollback", "approve", name, "--digest", digest, "--dry-run", environ=bea)["would"]
+    assert trained.ok("rollback", "refuse", name, "--reason", "x", "--dry-run", environ=bea)["would"]
+    assert trained.fails("rollback", "apply", name, "--dry-run")["exit_code"] == 7
+    assert trained.tips() == tips

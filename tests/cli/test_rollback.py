@@ -1,0 +1,148 @@
+"""Rollbacks without Prefect: plan, request, approve, refuse, apply."""
+
+import pytest
+
+from tests.cli.keys import PLAN, has
+
+ASK = ("--model-only", "--while-running", "--reason", "the loss rises")
+
+
+@pytest.fixture
+def asked(trained):
+    """A site with approval, and a request to go back to step 100."""
+    trained.settings("approval: {required: false}", "approval: {required: true, alone_after: 15m, expires_after: 24h}")
+    return trained, trained.ok("rollback", "request", "r1", "--to", 100, *ASK)
+
+
+def test_a_plan_is_kept_beside_the_ledger(trained):
+    before = trained.tips()
+    plan = trained.ok("rollback", "plan", "r1", "--to", "200", *ASK)
+    has(plan, PLAN)
+    assert plan["target"]["step"] == 200
+    assert plan["gives_up"]["steps"] == 100
+    assert (trained.home / "plans" / f"{plan['plan']}.json").is_file()
+    assert trained.tips() == before
+    text = trained("rollback", "plan", "r1", "--to", "200", *ASK).out
+    assert "gives up" in text
+    assert plan["target"]["record"][:12] in text
+
+
+def test_without_data_only_the_model_can_go_back(trained):
+    error = trained.fails("rollback", "plan", "r1", "--to", "100", "--reason", "x", "--while-running")
+    assert error["exit_code"] == 7
+    assert "bind" in error["advice"]
+
+
+def test_a_run_that_still_writes_is_refused(trained):
+    error = trained.fails("rollback", "plan", "r1", "--to", "100", "--reason", "x", "--model-only")
+    assert error["exit_code"] == 7
+    assert "--while-running" in error["advice"]
+
+
+@pytest.mark.parametrize("to", ["100", "id", "r1@100", "best:loss", "0s"])
+def test_every_way_to_say_how_far(trained, to):
+    target = f"id:{trained.ok('show', 'r1@100')['record'][:16]}" if to == "id" else to
+    assert trained.ok("rollback", "plan", "r1", "--to", target, *ASK)["target"]["step"] in (100, 300)
+
+
+def test_request_says_what_to_paste(asked):
+    trained, document = asked
+    has(document, ["rollback", "plan", "flow_run", "url", "approve"])
+    assert document["flow_run"] is None
+    assert (
+        document["approve"]
+        == f"lakemark rollback approve {document['rollback']} --digest {document['plan']['plan'][:12]}"
+    )
+    again = trained.ok("rollback", "request", "r1", "--to", 100, *ASK)
+    assert again["rollback"] == document["rollback"]
+    (row,) = trained.ok("rollback", "ls")["rollbacks"]
+    assert (row["rollback"], row["state"], row["reason"]) == (document["rollback"], "requested", "the loss rises")
+    assert "waits for approval" in trained("status").out
+
+
+def test_who_asked_can_not_approve_at_once(asked):
+    trained, document = asked
+    digest = document["plan"]["plan"][:12]
+    assert trained.fails("rollback", "approve", document["rollback"], "--digest", digest)["exit_code"] == 7
+    assert (
+        trained.fails("rollback", "approve", document["rollback"], "--digest", digest, "--as", "bea")["exit_code"] == 7
+    )
+    assert trained.fails("rollback", "apply", document["rollback"])["exit_code"] == 7
+
+
+def test_approve_and_apply(asked, someone):
+    trained, document = asked
+    name, digest = document["rollback"], document["plan"]["plan"]
+    wrong = trained.fails("rollback", "approve", name, "--digest", "0123456789ab", environ=someone("bea"))
+    assert wrong["exit_code"] == 7
+    approved = trained.ok(
+        "rollback", "approve", name, "--digest", digest[:8].upper(), "--as", "Bea", environ=someone("bea")
+    )
+    assert (approved["rollback"], approved["state"]) == (name, "approved")
+    applied = trained.ok("rollback", "apply", name)
+    has(applied, ["rollback", "run", "timeline", "checkpoint_dir", "data", "run_file"])
+    assert applied["timeline"] == 2
+    back = trained.home / "restores" / name
+    assert applied["checkpoint_dir"] == str(back)
+    assert (back / "weights.bin").read_bytes() == (trained.home / "out/step-100/weights.bin").read_bytes()
+    shown = trained.ok("rollback", "show", name)
+    has(shown, [*PLAN, "state", "approvals"])
+    assert shown["state"] == "applied"
+    assert [(one["by"], one["actor"]) for one in shown["approvals"]] == [("Bea", "bea@node-a")]
+    tips = trained.tips()
+    assert trained.ok("rollback", "apply", name) == applied
+    assert trained.tips() == tips
+    assert trained.ok("show", "r1@latest")["step"] == 100
+    assert [one["step"] for one in trained.ok("ls", "r1", "--all-timelines")["records"]] == [300, 200, 100]
+    assert trained.ok("rollback", "show", digest[:12])["rollback"] == name
+
+
+def test_as_of_keeps_what_was_known_then_apart(asked, someone):
+    trained, document = asked
+    at = trained.ok("show", "r1@300")["recorded_at"]
+    trained.ok(
+        "rollback", "approve", document["rollback"], "--digest", document["plan"]["plan"][:12], environ=someone("bea")
+    )
+    trained.ok("rollback", "apply", document["rollback"])
+    answer = trained.ok("as-of", "r1", at)
+    assert answer["latest"]["step"] == 100
+    assert answer["latest_known_then"]["step"] == 300
+
+
+def test_what_was_saved_and_not_yet_recorded_was_not_known_then(trained):
+    record = trained.ok("commit", trained.save(400), "--run", "r1", "--step", 400)
+    assert record["saved_at"] < record["recorded_at"]
+    answer = trained.ok("as-of", "r1", record["saved_at"])
+    assert answer["latest"]["step"] == 400
+    assert answer["latest_known_then"]["step"] == 300
+
+
+def test_refuse_ends_it(asked, someone):
+    trained, document = asked
+    name = document["rollback"]
+    refused = trained.ok("rollback", "refuse", name, "--reason", "the data is fine", environ=someone("bea"))
+    assert refused["state"] == "refused"
+    digest = document["plan"]["plan"][:12]
+    assert trained.fails("rollback", "approve", name, "--digest", digest, environ=someone("bea"))["exit_code"] == 7
+    assert trained.fails("rollback", "apply", name)["exit_code"] == 7
+
+
+def test_a_plan_is_applied_where_nobody_has_to_approve(trained):
+    plan = trained.ok("rollback", "plan", "r1", "--to", "200", *ASK)["plan"]
+    applied = trained.ok("rollback", "apply", plan[:12], "--dir", "back")
+    assert applied["timeline"] == 2
+    assert (trained.home / "back/weights.bin").is_file()
+
+
+def test_a_plan_that_nobody_requested_needs_approval_elsewhere(trained):
+    plan = trained.ok("rollback", "plan", "r1", "--to", "200", *ASK)["plan"]
+    trained.settings("approval: {required: false}", "approval: {required: true}")
+    error = trained.fails("rollback", "apply", plan[:12])
+    assert error["exit_code"] == 7
+    assert error["advice"].startswith("lakemark rollback request r1 --to id:")
+
+
+def test_unknown_ones_are_3(trained):
+    assert trained.fails("rollback", "show", "rb-0123456789")["exit_code"] == 3
+    assert trained.fails("rollback", "apply", "0123456789abcdef")["exit_code"] == 3
+    assert trained.fails("rollback", "approve", "rb-0123456789", "--digest", "01234567")["exit_code"] == 3

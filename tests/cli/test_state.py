@@ -1,0 +1,135 @@
+"""status and doctor: what is red, and that they work whatever is down."""
+
+import shutil
+
+from tests.cli.keys import has
+
+
+def test_status_of_a_healthy_site(shared):
+    document = shared.ok("status")
+    has(document, ["ok", "problems", "runs", "services"])
+    assert document["ok"] is True
+    assert document["problems"] == []
+    (run,) = document["runs"]
+    assert (run["run"], run["step"], run["replicas"]) == ("r1", 300, ["cold", "hot"])
+    assert "nothing is wrong" in shared("status").out
+
+
+def red(cli, **environ):
+    done = cli("status", "--json", environ=environ)
+    problems = [one for one in done.json["problems"] if one["colour"] == "red"]
+    assert (done.code == 4) == bool(problems) == (not done.json["ok"])
+    for one in done.json["problems"]:
+        has(one, ["what", "since", "next"])
+        assert one["next"]
+    return [one["what"] for one in problems]
+
+
+def test_servers_that_are_down_are_red(shared, free_port):
+    (what,) = red(shared, PREFECT_API_URL=f"http://127.0.0.1:{free_port()}/api")
+    assert what.startswith("prefect at http://127.0.0.1:")
+
+
+def test_a_laptop_site_before_up_is_red_and_answers(empty):
+    empty.ok("init", "site", "--profile", "laptop")
+    done = empty("--config", "site", "status", "--json")
+    assert done.code == 4
+    assert {one["name"]: one["ok"] for one in done.json["services"]} == {
+        "lakefs": False,
+        "s3 (warm)": False,
+        "prefect": False,
+    }
+
+
+def test_a_removable_disk_may_be_away_another_one_not(trained):
+    shutil.move(trained.home / "cold", trained.home / "away")
+    assert red(trained) == []
+    assert "cold is absent" in trained("status").out
+    trained.settings("removable: true", "removable: false")
+    assert red(trained) == ["the tier cold is absent: no identity file there"]
+
+
+def test_an_old_recovery_point_is_red_until_the_run_is_idle_or_closed(trained):
+    with (trained.home / "lakemark.yaml").open("a") as file:
+        file.write("simulated_clock: true\n")
+    saved = trained.ok("show", "r1@300")["saved_at"]
+    day, hour = int(saved[8:10]), saved[10:13]
+    soon = f"{saved[:8]}{day:02}{hour}:59:59Z" if int(saved[14:16]) < 20 else None
+    late = "2999-01-01T00:00:00Z"
+    assert red(trained, LAKEMARK_CLOCK=late) == []
+    if soon:
+        (what,) = red(trained, LAKEMARK_CLOCK=soon)
+        assert "was last saved" in what
+    trained.ok("run", "close", "r1", "--reason", "done")
+    assert red(trained, **({"LAKEMARK_CLOCK": soon} if soon else {})) == []
+
+
+def test_a_full_file_system_is_red(trained):
+    trained.settings("min_free: 10%", "min_free: 100%")
+    (what,) = red(trained)
+    assert what.startswith("nothing new lands in hot: ")
+
+
+def test_a_record_without_a_sound_replica_is_red(trained):
+    for place in ("hot", "cold"):
+        for path in (trained.home / place).rglob("*"):
+            if (
+                path.is_file()
+                and path.stat().st_size == len(b"weights 100" * 100)
+                and b"weights 100" in path.read_bytes()
+            ):
+                path.chmod(0o644)
+                path.write_bytes(b"x" * path.stat().st_size)
+    assert trained("verify", "r1@100").code == 4
+    (what,) = red(trained)
+    assert "r1@100" in what
+    assert "no sound replica" in what
+
+
+def test_announced_saves_wait(trained):
+    spool = trained.home / "spool" / "r1"
+    spool.mkdir(parents=True)
+    (spool / "00400-x.json").write_text("{}")
+    assert trained.ok("status")["waiting"] == [str(spool / "00400-x.json")]
+    assert "wait to be committed" in trained("status").out
+
+
+def test_doctor_of_a_healthy_site(shared):
+    document = shared.ok("doctor")
+    has(document, ["ok", "checks"])
+    for check in document["checks"]:
+        has(check, ["name", "ok", "detail", "advice"])
+        assert check["detail"]
+    names = [check["name"] for check in document["checks"]]
+    for wanted in ("ledger", "fsync", "rights", "tier hot", "tier cold", "failure domains", "clock", "dot"):
+        assert wanted in names
+    assert [name for name in names if name.startswith("tier cold, ")]
+    assert "probe" not in "".join(str(path) for path in (shared.home / "hot").rglob("*"))
+    assert shared.ok("verify", "--invariants", "--dry-run")
+
+
+def test_doctor_says_which_tier_is_wrong(trained):
+    shutil.move(trained.home / "cold", trained.home / "away")
+    done = trained("doctor", "--json")
+    assert done.code == 4
+    assert done.json["ok"] is False
+    wrong = {one["name"]: one for one in done.json["checks"] if not one["ok"]}
+    assert "tier cold" in wrong
+    assert wrong["tier cold"]["advice"]
+    assert [one for name, one in wrong.items() if name.startswith("tier hot")] == []
+    assert not (trained.home / "cold").exists()
+
+
+def test_doctor_wants_as_many_failure_domains_as_copies(trained):
+    trained.settings(
+        "removable: true}}",
+        "removable: true, domain: usb}, more: {class: cold, kind: directory, path: more, domain: usb}}",
+    )
+    trained.settings("copies: 1", "copies: 2")
+    wrong = [one for one in trained("doctor", "--json").json["checks"] if one["name"] == "failure domains"]
+    assert [one["ok"] for one in wrong] == [False]
+
+
+def test_verbose_and_quiet_are_about_stderr(shared):
+    assert shared("ls", "--since", "3d", "--quiet").err == ""
+    assert shared("ls", "--since", "3d", "--verbose").err != ""

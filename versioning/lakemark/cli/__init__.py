@@ -1,0 +1,21 @@
+"""The command line. `lakemark.cli:main` is the program; each command is loaded when it is called, and what it needs with it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+__all__ = ["main", "run"]
+
+
+def main() -> None:
+    """The program `lakemark`: runs `sys.argv` and ends the process with the exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str], *, environ: Mapping[str, str] = os.environ) -> int:
+    """Runs one command line and answers its exit code. Data goes to stdout, everything else to stderr."""
+    from lakemark.cli.running import execute
+
+    return execute(arguments, environ=environ)

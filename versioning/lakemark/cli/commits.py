@@ -1,0 +1,265 @@
+"""`inspect`, `commit`, `bind`, `sweep`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from lakemark.cli.listing import record_lines
+from lakemark.cli.output import plain, short, size, table
+from lakemark.cli.session import Answer, Session, session, would
+from lakemark.errors import NotFound, Usage
+
+if TYPE_CHECKING:
+    from lakemark.model.ledger import RecordState
+    from lakemark.ports import Found, Site
+    from lakemark.services.sweep import Swept
+
+_LARGEST_STEP = 10**15 - 1
+_MANY = Parameter(consume_multiple=True)
+
+
+def inspect(path: Path, /) -> Answer:
+    """Say what lies at a path, by file rules only: nothing is opened with a framework, nothing is changed.
+
+    Parameters
+    ----------
+    path: Path
+        A checkpoint, or a directory with checkpoints.
+    """
+    from lakemark.site import recogniser
+
+    known = recogniser()
+    whole = known.judge(path)
+    inside = list(known.find(path)) if path.is_dir() else []
+    found = inside if inside and (whole.verdict != "complete" or whole.step is None) else [whole]
+    rows = [(one.verdict, "-" if one.step is None else one.step, one.framework, one.path, one.why) for one in found]
+    document = {"found": [_found_view(one) for one in found]}
+    return Answer(document=document, lines=table(("verdict", "step", "framework", "path", "why"), rows))
+
+
+def commit(
+    path: Path,
+    /,
+    *,
+    run: str,
+    step: int,
+    metric: Annotated[tuple[str, ...], _MANY] = (),
+    part: str | None = None,
+    wait: str | None = None,
+    supersede: bool = False,
+    dry_run: bool = False,
+) -> Answer:
+    """Commit a checkpoint: seal it in hot and append its record. The same bytes again are the same record.
+
+    Parameters
+    ----------
+    path: Path
+        The checkpoint: a directory or a file.
+    run: str
+        The run.
+    step: int
+        The step it was saved at.
+    metric: tuple[str, ...]
+        NAME=NUMBER, one or more.
+    part: str
+        The node this is a part of; this version keeps checkpoints of one part.
+    wait: str
+        Return only when a replica is in this tier.
+    supersede: bool
+        Replace the record that holds this step with other bytes; that one stays listed.
+    dry_run: bool
+        Say what would be done, and change nothing.
+    """
+    from lakemark.services.commit import Commit
+    from lakemark.services.commit import commit as commit_checkpoint
+    from lakemark.services.replicate import replicate
+
+    here = session()
+    if part is not None:
+        raise Usage("--part: this version keeps checkpoints of one part", advice="Leave --part out.")
+    if not 0 <= step <= _LARGEST_STEP:
+        raise Usage(f"--step {step} is not from 0 to {_LARGEST_STEP}", advice="Give the trainer's step.")
+    metrics = _metrics(metric)
+    name = here.history.name(run)
+    if wait is not None:
+        here.site.store(wait)
+    where = path.absolute()
+    if dry_run:
+        return _would_commit(here, where, name, step)
+    asked = Commit(path=where, run=name, step=step, metrics=metrics, supersede=supersede)
+    done = commit_checkpoint(here.site, asked)
+    if not done.new:
+        here.note(f"nothing new: {done.why or 'it is a record already'}")
+    if wait is not None:
+        replicate(here.site, name, done.record.id, to=wait)
+    return record_answer(here, done.record.id, name)
+
+
+def bind(target: str, /, *, data: str, reason: str, dry_run: bool = False) -> Answer:
+    """Say what data a record was trained with, or a run from now on. The commit is pinned first.
+
+    Parameters
+    ----------
+    target: str
+        RECORD or RUN.
+    data: str
+        REPOSITORY/COMMIT, the commit with all its 64 digits.
+    reason: str
+        Why; it stays in the history.
+    dry_run: bool
+        Say what would be done, and change nothing.
+    """
+    from lakemark.services import pins
+    from lakemark.services.bind import bind as bind_data
+
+    here = session()
+    run, found = here.history.run_or_record(target, now=here.now)
+    if dry_run:
+        repository, _, digits = data.rpartition("/")
+        commit = pins.versions(here.site).resolve(repository, digits).id
+        what = f"{run}@{found.record.step}" if found else f"{run} from now on"
+        return would(f"pin {repository}@{short(commit)}", f"say that {what} was trained with it", run=run)
+    record = found.record.id if found else None
+    bind_data(here.site, run, record, data=data, reason=reason)
+    if record is None:
+        repository, _, commit = data.rpartition("/")
+        document = {"run": run, "record": None, "data": [{"repository": repository, "commit": commit}]}
+        return Answer(document=document, lines=[f"{run} is bound to {repository}@{short(commit)} from now on"])
+    return record_answer(here, record, run)
+
+
+def sweep(*, dry_run: bool = False) -> Answer:
+    """One pass: commit finds and announced saves, finish what was interrupted, move replicas as residence says.
+
+    Parameters
+    ----------
+    dry_run: bool
+        Say what would be done, and change nothing.
+    """
+    from lakemark.services.sweep import sweep as sweep_site
+
+    here = session()
+    if dry_run:
+        return _would_sweep(here.site)
+    swept = sweep_site(here.site)
+    here.history.index.catch_up(here.parts.ledger)
+    return Answer(document=_swept_view(here, swept), lines=_swept_lines(swept))
+
+
+def record_answer(here: Session, record: str, run: str) -> Answer:
+    """The answer of whatever ends with a record: the record as the ledger has it now."""
+    here.history.index.catch_up(here.parts.ledger)
+    found = here.history.index.find(record, run=run)
+    view = here.history.view(found)
+    return Answer(document=view, lines=record_lines(found, view))
+
+
+def _metrics(given: tuple[str, ...]) -> dict[str, float]:
+    metrics: dict[str, float] = {}
+    for text in given:
+        name, mark, number = text.partition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not (name and mark and math.isfinite(value) and number.isascii()):
+            raise Usage(f"--metric {text!r} is not NAME=NUMBER", advice="Write --metric val_loss=1.9.")
+        metrics[name] = value
+    return metrics
+
+
+def _found_view(found: Found) -> dict[str, Any]:
+    return {
+        "path": str(found.path),
+        "framework": found.framework,
+        "step": found.step,
+        "verdict": str(found.verdict),
+        "roles": sorted({str(role) for role in found.roles.values()}),
+        "resumable": found.resumable,
+        "gaps": list(found.gaps),
+        "why": found.why,
+    }
+
+
+def _would_commit(here: Session, path: Path, run: str, step: int) -> Answer:
+    found = here.site.recogniser.judge(path)
+    files = here.site.workspace.identities(path)
+    size_bytes = sum(file.size_bytes for file in files)
+    taken = [one for one in here.site.ledger.run(run).records.values() if one.record.step == step and one.stands]
+    said = [f"seal {len(files)} file(s), {size(size_bytes)}, of {path} in {here.site.hot.name}"]
+    said.append(f"append the record of {run}@{step}, or find that it is one already")
+    if found.verdict != "complete":
+        said = [f"raise Incomplete: {path} is {found.verdict}: {found.why}"]
+    facts = {"run": run, "step": step, "size_bytes": size_bytes, "files": len(files), "taken_by": _ids(taken)}
+    return would(*said, found=_found_view(found), **facts)
+
+
+def _ids(records: list[RecordState]) -> list[str]:
+    return [found.record.id for found in records]
+
+
+def _would_sweep(site: Site) -> Answer:
+    from lakemark.services.demote import plan
+    from lakemark.services.find_saves import waiting
+
+    said = [f"commit the announced save {path} of {run}" for run, path in waiting(site)]
+    for run in site.ledger.runs():
+        state = site.ledger.run(run)
+        watched = [Path(state.watch[site.node])] if site.node in state.watch and not state.closed else []
+        watched += [one.path for one in site.watch if one.run == run]
+        said += [f"commit {one.path} as {run}@{one.step}" for path in watched for one in _new(site, path)]
+        moves = plan(site, run)
+        step = {identity: found.record.step for identity, found in state.records.items()}
+        said += [f"replicate {run}@{step[one.record]} to {one.tier}: {one.why}" for one in moves.replicate]
+        said += [f"release {run}@{step[one.record]} from {one.place.tier}: {one.why}" for one in moves.release]
+    return would(*said)
+
+
+def _new(site: Site, directory: Path) -> list[Found]:
+    try:
+        found = [one for one in site.recogniser.find(directory) if one.verdict == "complete" and one.step is not None]
+    except NotFound:
+        return []
+    return [
+        one for one in found if any(site.journal.known(file) is None for file in site.workspace.identities(one.path))
+    ]
+
+
+def _swept_view(here: Session, swept: Swept) -> dict[str, Any]:
+    index = here.history.index
+    new = [done.record for done in swept.committed if done.new]
+    return {
+        "committed": [here.history.view(index.find(record.id, run=record.run)) for record in new],
+        "replicated": [
+            {"record": one.record, "run": one.run, "tier": one.tier, "why": one.why} for one in swept.replicated
+        ],
+        "released": [
+            {"record": one.record, "tier": one.place.tier, "survivor": one.survivor.tier, "why": one.why}
+            for one in swept.released
+        ],
+        "thinned": list(swept.thinned),
+        "incomplete": [{"path": str(path), "why": why} for path, why in swept.incomplete],
+        "pending": [{"what": one.what, "why": one.why, "transient": one.transient} for one in swept.pending],
+        "said": list(swept.said),
+    }
+
+
+def _swept_lines(swept: Swept) -> list[str]:
+    lines = [
+        *(
+            f"committed {done.record.run}@{done.record.step} ({short(done.record.id)})"
+            for done in swept.committed
+            if done.new
+        ),
+        *(f"replicated {short(one.record)} to {one.tier}" for one in swept.replicated),
+        *(f"released {short(one.record)} from {one.place.tier}" for one in swept.released),
+        *(f"DROPPED the last copy of {short(identity)}: hot is below min_free" for identity in swept.thinned),
+        *swept.said,
+        *(f"incomplete {path}: {why}" for path, why in swept.incomplete),
+        *(f"waits {one.what}: {one.why}" for one in swept.pending),
+    ]
+    return [plain(line) for line in lines] or ["nothing to do"]

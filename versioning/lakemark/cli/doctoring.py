@@ -1,0 +1,142 @@
+"""`doctor`: the guarantees lakemark counts on, tried on the user's own stores under names of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lakemark.cli import doctoring_local as local
+from lakemark.cli import doctoring_servers as servers
+from lakemark.cli.output import plain, short
+from lakemark.cli.session import Answer, Session, session, would
+from lakemark.errors import Incomplete, LakemarkError
+from lakemark.services.doctor import Examination, examine
+
+if TYPE_CHECKING:
+    from lakemark.contract import Check
+    from lakemark.ports import CheckpointStore
+
+
+def doctor(*, dry_run: bool = False) -> Answer:
+    """Check tiers, conditional writes, failure domains, lakeFS, pins, Prefect, clock, disk and rights.
+
+    Stores are tried with a few kilobytes under names of their own, which are removed. Exits with 4 where a check fails.
+
+    Parameters
+    ----------
+    dry_run: bool
+        Say what would be checked, and try nothing.
+    """
+    here = session()
+    examinations = [*local.examinations(here), *_tiers(here), *servers.examinations(here), local.dot()]
+    if dry_run:
+        return would(*(f"check {one.name}" for one in examinations))
+    findings = list(examine(examinations))
+    ok = all(one.ok for one in findings)
+    document = {
+        "ok": ok,
+        "checks": [{"name": one.name, "ok": one.ok, "detail": one.detail, "advice": one.advice} for one in findings],
+    }
+    lines: list[str] = []
+    for one in findings:
+        lines.append(plain(f"{'ok  ' if one.ok else 'FAIL'}  {one.name}: {one.detail}"))
+        lines += [plain(f"      {one.advice}")] if one.advice else []
+    return Answer(document=document, lines=lines, exit_code=0 if ok else Incomplete.exit_code)
+
+
+def _tiers(here: Session) -> Iterator[Examination]:
+    for name in here.settings.tiers:
+        yield Examination(name=f"tier {name}", run=partial(_identity, here, name))
+        yield from _contract(here, name)
+    yield Examination(
+        name="failure domains",
+        run=partial(_domains, here),
+        advice="Give tiers of one disk or array the same `domain`, and lower `copies` or add a tier.",
+    )
+
+
+def _identity(here: Session, name: str) -> str:
+    from lakemark.services.appending import require_identity
+
+    store = here.site.store(name)
+    require_identity(here.site, store)
+    found = store.identity()
+    return f"is tier {short(found.id if found else None)}, {store.kind}, failure domain {store.domain}"
+
+
+def _contract(here: Session, name: str) -> Iterator[Examination]:
+    """The contract's checks that are safe on a store in use; for a hot tree none writes, so its guarantees are the tests'."""
+    from lakemark.contract import blobs, store
+
+    tier = here.settings.tiers[name]
+    if tier.kind != "tree":
+        for below in blobs.CHECKS:
+            yield Examination(
+                name=f"tier {name}, {below.name}",
+                run=partial(_tried, below, partial(_blobs, here, name)),
+                advice="Without this guarantee the store can't be a tier: see its settings or its maker.",
+            )
+    for check in store.CHECKS:
+        if check.probe:
+            yield Examination(
+                name=f"tier {name}, {check.name}",
+                run=partial(_tried, check, partial(_shelf, here, name)),
+                advice="The store does not keep what lakemark counts on: `lakemark verify` before trusting it.",
+            )
+
+
+def _tried(check: Check[Any], on: Callable[[], Any]) -> str:
+    check.run(on())
+    return check.guarantee
+
+
+def _present(here: Session, name: str) -> CheckpointStore:
+    from lakemark.services.appending import require_identity
+
+    store = here.site.store(name)
+    require_identity(here.site, store)
+    return store
+
+
+def _blobs(here: Session, name: str) -> Any:  # noqa: ANN401 - contract.blobs.Blobs
+    return getattr(_present(here, name), "blobs")  # noqa: B009 - a store of blobs has them; the port does not say so
+
+
+def _shelf(here: Session, name: str) -> Any:  # noqa: ANN401 - contract.store.Shelf
+    from lakemark.contract.store import Shelf
+    from lakemark.site import digests_of
+
+    site = here.site
+    return Shelf(store=_present(here, name), digests=digests_of, now=site.now(), ledger=site.ledger.id)
+
+
+def _domains(here: Session) -> str:
+    settings = here.settings
+    shared = {name: tier.domain or name for name, tier in settings.tiers.items() if tier.tier_class != "hot"}
+    domains = sorted(set(shared.values()))
+    if shared and len(domains) < settings.copies:
+        raise Incomplete(
+            f"`copies: {settings.copies}` needs as many failure domains beyond hot; there are {len(domains)}",
+            advice="Add a tier in another domain, or lower `copies`: no record would ever be safe.",
+        )
+    same = list(local.same_disk(here))
+    if same:
+        raise (
+            Incomplete(
+                f"{' and '.join(same[0])} say they are different failure domains and lie on one file system",
+                advice="Give both the same `domain`, or move one: a broken disk takes both.",
+            )
+            if settings.copies > 1
+            else _OneDisk(same[0])
+        )
+    return f"{len(domains)} beyond hot ({', '.join(domains) or 'none'}), copies: {settings.copies}"
+
+
+class _OneDisk(LakemarkError):
+    """Two tiers on one disk where one copy is asked for: worth knowing, and no rule is broken."""
+
+    exit_code = Incomplete.exit_code
+
+    def __init__(self, pair: tuple[str, str]) -> None:
+        super().__init__(f"{' and '.join(pair)} lie on one file system", advice="A broken disk takes both.")

@@ -1,0 +1,81 @@
+"""Progress for people, on stderr: bars on a terminal, a line for each piece of work elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import Protocol
+
+from lakemark.cli.output import plain, size
+from lakemark.ports.work import Progress, Quiet
+
+_LEAST_BYTES = 8 * 2**20
+
+
+class Shown(Progress, Protocol):
+    """Progress that has an end."""
+
+    def close(self) -> None:
+        """Takes the bars away, or ends the last line."""
+
+
+class Silent(Quiet):
+    """Nobody is told."""
+
+    def close(self) -> None:
+        pass
+
+
+class Lines(Quiet):
+    """A line for each piece of work that is not small."""
+
+    def expect(self, what: str, size_bytes: int) -> None:
+        if size_bytes >= _LEAST_BYTES:
+            sys.stderr.write(f"{plain(what)} ({size(size_bytes)})\n")
+            sys.stderr.flush()
+
+    def close(self) -> None:
+        pass
+
+
+class Bars(Quiet):
+    """A bar on the terminal for the work at hand; it is gone when the command ends."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+        from rich.progress import Progress as RichProgress
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+        )
+        self._bars = RichProgress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bars.add_task("", total=None, visible=False)
+        self._started = False
+
+    def expect(self, what: str, size_bytes: int) -> None:
+        if size_bytes < _LEAST_BYTES:
+            return
+        if not self._started:
+            self._bars.start()
+            self._started = True
+        self._bars.reset(self._task, total=size_bytes, description=plain(what), visible=True)
+
+    def advance(self, size_bytes: int) -> None:
+        if self._started:
+            self._bars.advance(self._task, size_bytes)
+
+    def close(self) -> None:
+        if self._started:
+            self._bars.stop()
+            self._started = False
+
+
+def shown(*, silent: bool) -> Shown:
+    """What suits stderr."""
+    if silent:
+        return Silent()
+    return Bars() if sys.stderr.isatty() else Lines()

@@ -1,0 +1,149 @@
+"""Every command: its name, where its code is, one line of help, and the exit codes it can give.
+
+Nothing of a command is imported before it is called.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cyclopts import App, Parameter
+
+from lakemark.cli.options import HELP
+
+MEANINGS: Final[Mapping[int, str]] = {
+    0: "ok",
+    1: "unexpected",
+    2: "an argument, a variable or the configuration is wrong",
+    3: "not found",
+    4: "incomplete, corrupt or red",
+    5: "conflict: other bytes, or the ledger moved",
+    6: "a store or server is out of reach: try again",
+    7: "refused by a rule",
+    8: "denied: rights, or another owner",
+    130: "interrupted",
+}
+_ALWAYS: Final = (0, 1, 2, 8, 130)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`name`: as typed, groups first. `code`: `module:function` below `lakemark.cli`. exits: beyond 0, 1, 2, 8 and 130."""
+
+    name: str
+    code: str
+    help: str
+    exits: tuple[int, ...] = ()
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        return tuple(sorted({*_ALWAYS, *self.exits}))
+
+    @property
+    def epilogue(self) -> str:
+        told = " · ".join(f"{code} {MEANINGS[code]}" for code in self.codes)
+        return f"{HELP}\n\nExit codes: {told}"
+
+
+GROUPS: Final[Mapping[str, str]] = {
+    "run": "Open, list, show, close and reopen runs.",
+    "rollback": "Go back in time, with the data of that day: plan, request, approve, apply.",
+    "tier": "Make places tiers of this ledger.",
+    "config": "Show the configuration and what may stand in it.",
+    "flows": "Prefect deployments.",
+}
+
+COMMANDS: Final = (
+    Command("init", "setup:init", "Write lakemark.yaml, make the ledger, claim the tiers in reach.", (5, 6, 7)),
+    Command("doctor", "doctoring:doctor", "Check tiers, stores, lakeFS, Prefect, clock, disk and rights.", (3, 4)),
+    Command(
+        "status", "state:status", "What is wrong, what waits, and what runs; works with every server down.", (3, 4)
+    ),
+    Command("up", "sandboxing:up", "Start the servers that `sandbox:` names, on loopback.", (3, 6, 7)),
+    Command("down", "sandboxing:down", "End exactly what `up` started."),
+    Command("demo", "sandboxing:demo", "Run the whole story on real services and write report.json.", (3, 4, 5, 6, 7)),
+    Command("run open", "runs:open_run", "Open a run: resolve and pin its data, write its run file.", (3, 5, 6, 7)),
+    Command("run ls", "runs:list_runs", "List runs.", (3,)),
+    Command("run show", "runs:show_run", "Show a run: timelines, pins, last record, recovery point.", (3,)),
+    Command("run close", "runs:close_run", "Close a run: nothing more is committed to it.", (3, 5, 6, 7)),
+    Command("run reopen", "runs:reopen_run", "Reopen a closed run.", (3, 5, 6, 7)),
+    Command("inspect", "commits:inspect", "Say what lies at a path; changes nothing.", (3, 4)),
+    Command("commit", "commits:commit", "Commit a checkpoint.", (3, 4, 5, 6, 7)),
+    Command("bind", "commits:bind", "Say what data a record or run was trained with.", (3, 5, 6, 7)),
+    Command(
+        "sweep", "commits:sweep", "One pass: find saves, finish what was interrupted, move replicas.", (3, 4, 5, 6, 7)
+    ),
+    Command("ls", "listing:ls", "List records, newest first.", (3,)),
+    Command("show", "listing:show", "Show a record with its manifest.", (3, 4)),
+    Command("log", "listing:log", "Show a run's entries, or the site's.", (3,)),
+    Command("replicate", "moving:replicate", "Add a verified replica in a tier.", (3, 4, 5, 6, 7)),
+    Command("release", "moving:release", "Drop a replica; slower ones are read back first.", (3, 4, 5, 6, 7)),
+    Command("restore", "moving:restore", "Bring a checkpoint's files back to an empty directory.", (3, 4, 5, 6, 7)),
+    Command("resume", "moving:resume", "Make a run's directory ready to train on.", (3, 4, 5, 6, 7)),
+    Command("as-of", "asof:as_of", "What a run and its data were at some time.", (3, 6)),
+    Command("rollback plan", "rollbacks:plan", "What going back would do; nothing is changed.", (3, 4, 6, 7)),
+    Command("rollback request", "rollbacks:request", "Ask to go back; somebody else approves.", (3, 4, 5, 6, 7)),
+    Command("rollback ls", "rollbacks:list_rollbacks", "List rollbacks.", (3,)),
+    Command("rollback show", "rollbacks:show_rollback", "Show a rollback: its plan, state and approvals.", (3, 4)),
+    Command("rollback approve", "decisions:approve", "Approve the plan you have seen.", (3, 4, 5, 6, 7)),
+    Command("rollback refuse", "decisions:refuse", "Refuse a rollback.", (3, 4, 5, 6, 7)),
+    Command("rollback apply", "decisions:apply", "Bring checkpoint and data back, as approved.", (3, 4, 5, 6, 7)),
+    Command("pins", "pinning:pins", "List pinned data commits and who needs them.", (3,)),
+    Command("verify", "verifying:verify", "Read replicas back and compare every byte.", (3, 4, 5, 6, 7)),
+    Command("tiers", "tiering:tiers", "List tiers.", (3, 6)),
+    Command("tier init", "tiering:init_tier", "Make a place a tier of this ledger.", (3, 4, 5, 6, 7)),
+    Command("config show", "configuring:show", "Every value with its source."),
+    Command("config schema", "configuring:schema", "JSON schema of lakemark.yaml."),
+    Command("flows deploy", "sandboxing:deploy", "Bring Prefect's deployments to what prefect.yaml says.", (3, 6)),
+)
+
+
+def application(words: Sequence[str] = ()) -> App:
+    """A new parser of every command. words: what will be parsed; the command they begin with explains itself at length."""
+    shared: dict[str, Any] = {
+        "version_flags": (),
+        "help_flags": ("--help", "-h"),
+        "default_parameter": Parameter(negative=()),
+        "result_action": "return_value",
+        "suppress_keyboard_interrupt": False,
+        "help_format": "plaintext",
+    }
+    root = App(
+        name="lakemark",
+        help="Keeps a model's checkpoints and the data they were trained on in step.",
+        help_epilogue=f"{HELP}\n\nExit codes: {' · '.join(f'{code} {text}' for code, text in MEANINGS.items())}",
+        **{**shared, "version_flags": ("--version",), "version": _version},
+    )
+    groups = {name: App(name=name, help=text, help_epilogue=_codes(name), **shared) for name, text in GROUPS.items()}
+    for group in groups.values():
+        root.command(group)
+    for command in COMMANDS:
+        *above, name = command.name.split()
+        home = groups[above[0]] if above else root
+        called = list(words[: len(above) + 1]) == [*above, name]
+        told = {} if called else {"help": command.help}
+        home.command(f"lakemark.cli.{command.code}", name=name, help_epilogue=command.epilogue, **told, **shared)
+    return root
+
+
+def nearest(words: Sequence[str]) -> tuple[str, str | None]:
+    """Says that `words` name no command, and which one comes nearest to them."""
+    group = words[0] if words and words[0] in GROUPS else None
+    typed = " ".join(words[:2] if group else words[:1])
+    names = [command.name for command in COMMANDS]
+    alike = difflib.get_close_matches(typed, [*names, *GROUPS], n=1, cutoff=0.5)
+    return f"there is no command {typed!r}", alike[0] if alike else None
+
+
+def _codes(group: str) -> str:
+    codes = sorted({code for command in COMMANDS if command.name.startswith(f"{group} ") for code in command.codes})
+    return f"{HELP}\n\nExit codes: {' · '.join(f'{code} {MEANINGS[code]}' for code in codes)}"
+
+
+def _version() -> str:
+    from lakemark import __version__
+
+    return __version__

@@ -1,0 +1,257 @@
+"""`rollback plan`, `request`, `ls`, `show`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from lakemark.cli import mirroring
+from lakemark.cli.output import instant, pairs, plain, short, size, table
+from lakemark.cli.session import Answer, Session, session, would
+from lakemark.errors import Usage
+from lakemark.model.rollback_plan import Flags
+from lakemark.model.selectors import parse_target, resolve_target
+from lakemark.model.views import PLAN_KEYS, rollback_view
+
+if TYPE_CHECKING:
+    from lakemark.model.ledger import RollbackState
+    from lakemark.model.rollback_plan import RollbackPlan
+    from lakemark.services.rollback_request import Wish
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ways:
+    """What of a rollback is done."""
+
+    model_only: bool = False
+    """Leave data as it is; recorded as such."""
+
+    data_only: bool = False
+    """Leave the model as it is."""
+
+    move_branch: bool = False
+    """Also set the data branch back, by a new commit."""
+
+    while_running: bool = False
+    """Although the run seems to be written still."""
+
+
+def plan(
+    run: str,
+    /,
+    *,
+    to: str,
+    reason: str,
+    ways: Annotated[Ways | None, Parameter(name="*")] = None,
+    dry_run: bool = False,
+) -> Answer:
+    """What going back would do: target, data, what is given up, from where, how long. Kept beside the ledger.
+
+    Parameters
+    ----------
+    run: str
+        The run.
+    to: str
+        WHEN, STEP, RECORD, best:METRIC, before-data:COMMIT or before-quarantine:ID.
+    reason: str
+        Why; it is part of the plan.
+    dry_run: bool
+        Do not even keep the plan.
+    """
+    from lakemark.services import rollback_request
+
+    here = session()
+    wish = _wish(here, run, to, reason=reason, ways=ways)
+    made = rollback_request.plan(_unkept(here) if dry_run else here.site, wish)
+    return Answer(document=plan_view(made.as_json()), lines=plan_lines(made))
+
+
+def request(
+    run: str,
+    /,
+    *,
+    to: str,
+    reason: str,
+    ways: Annotated[Ways | None, Parameter(name="*")] = None,
+    dry_run: bool = False,
+) -> Answer:
+    """Ask to go back. The request is an entry of the ledger; Prefect, where there is one, shows it and waits.
+
+    Parameters
+    ----------
+    run: str
+        The run.
+    to: str
+        WHEN, STEP, RECORD, best:METRIC, before-data:COMMIT or before-quarantine:ID.
+    reason: str
+        Why; it stays in the history.
+    dry_run: bool
+        Show the plan, and change nothing.
+    """
+    from lakemark.services import rollback_request
+
+    here = session()
+    wish = _wish(here, run, to, reason=reason, ways=ways)
+    if dry_run:
+        made = rollback_request.plan(_unkept(here), wish)
+        answer = would(f"request to roll {made.run} back to step {made.target.step}", plan=plan_view(made.as_json()))
+        return replace(answer, lines=[*answer.lines, *plan_lines(made)])
+    state = rollback_request.request(here.site, wish)
+    flow_run, url = mirroring.begin(here, state) if state.open else (state.flow_run, None)
+    approve = f"lakemark rollback approve {state.id} --digest {state.digest[:12]}"
+    document = {
+        "rollback": state.id,
+        "plan": plan_view(state.plan),
+        "flow_run": flow_run or state.flow_run,
+        "url": url,
+        "approve": approve,
+        "state": state.state,
+    }
+    lines = [*plan_lines(_made(state)), "", *pairs([("rollback", f"{state.id} ({state.state})"), ("page", url)])]
+    return Answer(document=document, lines=[*lines, f"to approve: {approve}"])
+
+
+def list_rollbacks(run: str | None = None, /) -> Answer:
+    """List rollbacks, the newest last.
+
+    Parameters
+    ----------
+    run: str
+        Of this run only.
+    """
+    here = session()
+    names = [here.history.name(run)] if run else here.history.runs()
+    found = [state for name in names for state in here.history.structure(name).rollbacks.values()]
+    found.sort(key=lambda state: state.requested_at)
+    rows = [
+        (
+            state.id,
+            state.plan.get("run"),
+            state.state,
+            _step(state),
+            instant(state.requested_at),
+            state.requester,
+            state.reason or "",
+        )
+        for state in found
+    ]
+    heads = ("rollback", "run", "state", "to step", "requested", "by", "reason")
+    return Answer(document={"rollbacks": [rollback_view(state) for state in found]}, lines=table(heads, rows))
+
+
+def show_rollback(identity: str, /) -> Answer:
+    """Show a rollback: its plan, its state, and who decided.
+
+    Parameters
+    ----------
+    identity: str
+        The rollback's id, or 8 or more digits of its plan's digest.
+    """
+    from lakemark.services.rollback_request import find
+
+    here = session()
+    _, state = find(here.site, identity)
+    return Answer(document=rollback_view(state), lines=rollback_lines(state))
+
+
+def plan_view(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan as JSON."""
+    return {key: plan.get(key) for key in PLAN_KEYS}
+
+
+def plan_lines(made: RollbackPlan) -> list[str]:
+    """A plan for people."""
+    flags = [name.replace("_", "-") for name, is_set in made.flags.as_json().items() if is_set]
+    seconds = "how long is not known" if made.estimated_seconds is None else f"about {made.estimated_seconds:g} s"
+    changes = made.data_changes
+    told = ", ".join(f"{changes[name]} {name}" for name in ("added", "removed", "changed")) if changes else None
+    return pairs(
+        [
+            ("roll back", f"{made.run} (timeline {made.timeline}) to step {made.target.step}"),
+            (
+                "record",
+                f"{short(made.target.record)}, timeline {made.target.timeline}, saved {instant(made.target.saved_at)}",
+            ),
+            ("asked for", f"as of {instant(made.at)}" if made.at else None),
+            *(
+                ("data", f"{one.repository}@{short(one.commit)}, opened as the branch {one.opens_branch}")
+                for one in made.data
+            ),
+            ("data changes", told),
+            ("from", f"{made.source_tier or 'nowhere'}, {size(made.size_bytes)}, {seconds}"),
+            (
+                "gives up",
+                f"{len(made.gives_up.records)} record(s), {made.gives_up.steps} steps, {made.gives_up.hours:g} hours",
+            ),
+            *(("affects", f"{one.run} {short(one.record)}: {one.why}") for one in made.affected),
+            ("only if", ", ".join(flags)),
+            *(("note", note) for note in made.notes),
+            ("why", f"{made.reason} ({made.requester})"),
+            ("expires", instant(made.expires_at)),
+            ("plan", made.digest[:12]),
+        ]
+    )
+
+
+def rollback_lines(state: RollbackState) -> list[str]:
+    """A rollback for people."""
+    rows = [
+        ("rollback", f"{state.id} is {state.state}"),
+        ("requested", f"{instant(state.requested_at)} by {state.requester}"),
+    ]
+    rows += [("decided", plain(dict(given))) for given in state.approvals]
+    waiting = f"to approve: lakemark rollback approve {state.id} --digest {state.digest[:12]}"
+    return [*pairs(rows), "", *plan_lines(_made(state)), *([waiting] if state.state == "requested" else [])]
+
+
+def _wish(here: Session, run: str, to: str, *, reason: str, ways: Ways | None) -> Wish:
+    from lakemark.services.rollback_request import Wish
+
+    if not reason.strip():
+        raise Usage("--reason is empty", advice="Say why: it stays in the history.")
+    asked = ways or Ways()
+    try:
+        flags = Flags(
+            model_only=asked.model_only,
+            data_only=asked.data_only,
+            move_branch=asked.move_branch,
+            while_running=asked.while_running,
+        )
+    except ValueError as error:
+        raise Usage(str(error), advice="Leave one of them out.") from None
+    name = here.history.name(run)
+    selector = parse_target(to, name, now=here.now)
+    state = here.site.ledger.run(name)
+    found = resolve_target(selector, state, modes=here.history.modes())
+    at = getattr(selector, "instant", None)
+    if at is not None:
+        here.note(f"{to} is {instant(at)}")
+    return Wish(run=name, record=found.record.id, reason=reason, requester=here.site.actor, at=at, flags=flags)
+
+
+def _unkept(here: Session) -> Any:  # noqa: ANN401 - a Site
+    """The site with a workspace that keeps no plan."""
+    workspace = here.site.workspace
+
+    class Unkept:
+        def __getattr__(self, name: str) -> object:
+            return getattr(workspace, name)
+
+        def save_json(self, path: object, value: object) -> None:
+            pass
+
+    return replace(here.site, workspace=Unkept())  # type: ignore[arg-type]
+
+
+def _made(state: RollbackState) -> RollbackPlan:
+    from lakemark.model.rollback_plan import RollbackPlan
+
+    return RollbackPlan.from_json(dict(state.plan))
+
+
+def _step(state: RollbackState) -> object:
+    target = state.plan.get("target")
+    return target.get("step", "-") if isinstance(target, Mapping) else "-"

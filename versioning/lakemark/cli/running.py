@@ -1,0 +1,122 @@
+"""Running one command line: parse, run, print, and turn whatever is raised into an exit code and one message."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from cyclopts import CycloptsError
+from cyclopts.exceptions import CommandCollisionError, UnknownCommandError
+
+from lakemark.cli.options import Options, taken
+from lakemark.cli.output import plain
+from lakemark.cli.registry import application, nearest
+from lakemark.cli.session import Answer, Session, begin
+from lakemark.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNEXPECTED, LakemarkError, Usage
+
+__all__ = ["execute"]
+
+
+def execute(arguments: Sequence[str], *, environ: Mapping[str, str]) -> int:
+    """Answers the exit code; raises nothing but what ends an interpreter on purpose."""
+    options = Options(json="--json" in arguments, quiet="--quiet" in arguments, verbose="--verbose" in arguments)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        options, rest = taken(arguments)
+        return _run(options, rest, environ)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough.
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except KeyboardInterrupt:
+        return _failed(_Interrupted, options)
+    except LakemarkError as error:
+        return _failed(error, options)
+    except Exception as error:  # noqa: BLE001 - the last stop: a person gets a message, not a traceback
+        return _failed(error, options)
+
+
+def _run(options: Options, rest: list[str], environ: Mapping[str, str]) -> int:
+    running = Session(options=options, environ=environ)
+    begin(running)
+    try:
+        answer = application(rest)(rest, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        raise _usage(error) from None
+    finally:
+        running.close()
+    if isinstance(answer, Answer):
+        _print(answer, options)
+        return answer.exit_code
+    return EXIT_OK
+
+
+def _print(answer: Answer, options: Options) -> None:
+    if options.json:
+        sys.stdout.write(json.dumps(answer.document, ensure_ascii=False) + "\n")
+    else:
+        for line in answer.lines:
+            sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _usage(error: CycloptsError) -> Usage:
+    error.verbose = False
+    words = " ".join(str(error).split())
+    if isinstance(error, CommandCollisionError):
+        raise error
+    if isinstance(error, UnknownCommandError) and error.unused_tokens:
+        chain = list(error.command_chain or ())
+        words, like = nearest([*chain, *error.unused_tokens])
+        advice = f"Did you mean `lakemark {like}`?" if like else "See `lakemark --help`."
+        return Usage(words, advice=advice)
+    chain = list(error.command_chain or ())
+    return Usage(plain(words), advice=f"See `lakemark {' '.join([*chain, '--help'])}`.")
+
+
+class _InterruptedError(LakemarkError):
+    """Ctrl-C."""
+
+    exit_code = EXIT_INTERRUPTED
+
+    @property
+    def kind(self) -> str:
+        return "Interrupted"
+
+
+_Interrupted = _InterruptedError("interrupted", advice="Give the same command again: it goes on where it can.")
+
+
+def _failed(error: Exception, options: Options) -> int:
+    if options.verbose:
+        traceback.print_exception(error)
+    known = isinstance(error, LakemarkError)
+    code = error.exit_code if isinstance(error, LakemarkError) else EXIT_UNEXPECTED
+    if options.json:
+        document: Mapping[str, Any] = error.as_json() if isinstance(error, LakemarkError) else _unexpected(error)
+        sys.stderr.write(json.dumps(document, ensure_ascii=False) + "\n")
+        return code
+    if isinstance(error, LakemarkError) and known:
+        sys.stderr.write(f"lakemark: {plain(error.message)}\n  {plain(error.advice)}\n")
+    else:
+        sys.stderr.write(f"lakemark: unexpected {type(error).__name__}: {plain(error)}\n")
+        sys.stderr.write("  Give the same command with --verbose and report what it prints.\n")
+    return code
+
+
+def _unexpected(error: Exception) -> dict[str, dict[str, object]]:
+    detail = {
+        "kind": "Unexpected",
+        "message": f"{type(error).__name__}: {error}",
+        "advice": "Give the same command with --verbose and report what it prints.",
+        "exit_code": EXIT_UNEXPECTED,
+    }
+    return {"error": detail}

@@ -1,0 +1,121 @@
+"""What a command works with: the global options, the site's parts when it asks for them, and where it says what."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from lakemark.cli.options import Options
+from lakemark.cli.output import instant, plain
+from lakemark.errors import EXIT_OK
+
+if TYPE_CHECKING:
+    from lakemark.cli.history import History
+    from lakemark.cli.progress import Shown
+    from lakemark.ports import Site
+    from lakemark.settings import Settings
+    from lakemark.site import Parts
+
+_CURRENT: ContextVar[Session] = ContextVar("lakemark_session")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """document: what `--json` prints. lines: the same for people."""
+
+    document: Mapping[str, Any]
+    lines: Iterable[str] = ()
+    exit_code: int = EXIT_OK
+
+
+@dataclass(kw_only=True)
+class Session:
+    """One command line's run. What it has is made at its first use."""
+
+    options: Options
+    environ: Mapping[str, str] = field(repr=False)
+
+    @cached_property
+    def parts(self) -> Parts:
+        """The site of the configuration that applies. Raises Misconfigured, Denied."""
+        from lakemark.site import Parts, configuration
+
+        return Parts(configuration(self.options.config, environ=self.environ), self.environ)
+
+    @property
+    def settings(self) -> Settings:
+        return self.parts.settings
+
+    @cached_property
+    def history(self) -> History:
+        """The ledger as readers see it."""
+        from lakemark.cli.history import History
+
+        return History(self.parts)
+
+    @cached_property
+    def progress(self) -> Shown:
+        """Where long work is told: bars on a terminal, lines elsewhere, nothing with --quiet or --json."""
+        from lakemark.cli.progress import shown
+
+        return shown(silent=self.options.quiet or self.options.json)
+
+    @cached_property
+    def site(self) -> Site:
+        """What services work with. The actor is user@node."""
+        from lakemark.site import site_of
+
+        return site_of(self.parts, progress=self.progress)
+
+    def close(self) -> None:
+        """Ends progress, and lets go of the files that were opened."""
+        if "progress" in self.__dict__:
+            self.progress.close()
+        made = self.__dict__.get("parts")
+        opened = [made.__dict__.get(name) for name in ("ledger", "index")] if made else []
+        opened += [getattr(self.__dict__.get("site"), "journal", None)]
+        for one in opened:
+            if one is not None:
+                one.close()
+
+    @property
+    def now(self) -> datetime:
+        return self.parts.now()
+
+    def when(self, text: str) -> datetime:
+        """The instant WHEN names; it is said on stderr, in UTC. Raises Usage."""
+        from lakemark.model.selectors import parse_when
+
+        at = parse_when(text, now=self.now)
+        self.note(f"{text} is {instant(at)}")
+        return at
+
+    def note(self, text: str) -> None:
+        """A line on stderr that is no data, for people."""
+        if not self.options.quiet and not self.options.json:
+            sys.stderr.write(plain(text) + "\n")
+
+    def warn(self, text: str) -> None:
+        """A line on stderr that must be seen; --quiet does not hide it."""
+        sys.stderr.write(plain(text) + "\n")
+
+
+def session() -> Session:
+    """The session of the command that is running."""
+    return _CURRENT.get()
+
+
+def begin(started: Session) -> None:
+    """Makes `started` the running command's session."""
+    _CURRENT.set(started)
+
+
+def would(*sentences: str, **facts: object) -> Answer:
+    """The answer of a dry run: what would be done, a sentence each, and facts it rests on."""
+    document = {"dry_run": True, "would": list(sentences), **facts}
+    return Answer(document=document, lines=[f"would {plain(one)}" for one in sentences] or ["nothing to do"])

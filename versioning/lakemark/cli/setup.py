@@ -1,0 +1,168 @@
+"""`init`: a configuration, a ledger, credentials for the sandbox, and the tiers that are in reach."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from lakemark.cli.output import short, table
+from lakemark.cli.session import Answer, Session, session, would
+from lakemark.errors import Denied, LakemarkError, Misconfigured, Usage
+
+if TYPE_CHECKING:
+    from lakemark.site import Parts
+
+FILE: Final = "lakemark.yaml"
+_NOT_A_NAME: Final = re.compile(r"[^a-z0-9]+")
+_SHARING: Final = ("node", "reader")
+_REACHED_WITHIN_SECONDS: Final = 1.0
+
+
+def init(
+    directory: Path = Path(),
+    /,
+    *,
+    profile: str = "laptop",
+    ledger: str | None = None,
+    site: str | None = None,
+    dry_run: bool = False,
+) -> Answer:
+    """Write lakemark.yaml, make the ledger, and claim the tiers in reach.
+
+    laptop: everything in the directory, with the sandbox's servers on free loopback ports. solo: hot and a disk, nothing
+    else. cluster: a file to edit. A configuration that is there already is kept, and what is missing beside it is made.
+
+    Parameters
+    ----------
+    directory: Path
+        Where; it is made if need be.
+    profile: str
+        laptop, solo, node, reader or cluster.
+    ledger: str
+        URL of a ledger that several nodes share: profiles node and reader.
+    site: str
+        The site's name; by default the profile's.
+    dry_run: bool
+        Say what would be done, and change nothing.
+    """
+    from lakemark.settings import PROFILES
+
+    here = session()
+    if profile not in PROFILES:
+        raise Usage(f"--profile {profile!r} is not a profile", advice=f"Take one of {', '.join(PROFILES)}.")
+    if profile in _SHARING or ledger is not None:
+        raise Usage(
+            f"--profile {profile}{' --ledger' if ledger else ''}: this version keeps the ledger of one node; "
+            "it can't join a site whose ledger is shared",
+            advice="Take the profile laptop, solo or cluster, without --ledger.",
+        )
+    where = directory.absolute()
+    file = where / FILE
+    if dry_run:
+        begun = [f"keep {file} as it is"] if file.exists() else [f"write {file} for the profile {profile}"]
+        return would(*begun, f"make the ledger {where / 'ledger.git'}", "claim the tiers in reach", config=str(file))
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+        _write(here, file, profile, site=site or profile)
+    except PermissionError as error:
+        raise Denied(
+            f"{error.filename or where} may not be written", advice="Choose a directory of your own."
+        ) from None
+    except OSError as error:
+        raise Misconfigured(f"{where} can't be used: {error.strerror}", advice="Choose another directory.") from None
+    return _finish(here, file)
+
+
+def _write(here: Session, file: Path, profile: str, *, site: str) -> None:
+    from lakemark.settings import loads, render
+
+    if file.exists():
+        here.note(f"kept {file} as it is")
+        return
+    ports = _ports() if profile == "laptop" else {}
+    environ = {name: value for name, value in here.environ.items() if name == "LAKEMARK_NODE"}
+    node = here.environ.get("LAKEMARK_NODE") or _node_name(socket.gethostname())
+    text = render(profile, site=site, node=node, ports=ports)
+    loaded = loads(text, file=file, environ=environ, hostname=node)
+    if profile == "laptop":
+        from lakemark.sandbox import credentials
+
+        credentials.generate(loaded.settings.sandbox.dir / "credentials.env", prefect_port=ports["prefect"])
+    draft = file.with_name(f".{FILE}.{os.getpid()}")
+    with draft.open("x", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.rename(file)
+
+
+def _finish(here: Session, file: Path) -> Answer:
+    from lakemark.site import init_ledger
+
+    made = Session(options=replace(here.options, config=file), environ=here.environ)
+    init_ledger(made.parts)
+    rows = _claimed(here, made)
+    path = str(made.settings.ledger.path)
+    document = {"config": str(file), "ledger": path, "tiers": rows}
+    shown = [(row["name"], row["class"], row["kind"], short(row["id"])) for row in rows]
+    lines = [f"config  {file}", f"ledger  {path}", "", *table(("tier", "class", "kind", "id"), shown)]
+    if any((made.settings.sandbox.s3, made.settings.sandbox.lakefs, made.settings.sandbox.prefect)):
+        lines += ["", "next: lakemark up"]
+    return Answer(document=document, lines=lines)
+
+
+def _claimed(here: Session, made: Session) -> list[dict[str, Any]]:
+    from lakemark.services.register_tiers import register_tier
+
+    rows: list[dict[str, Any]] = []
+    for name, tier in made.settings.tiers.items():
+        row: dict[str, Any] = {"name": name, "class": tier.tier_class, "kind": tier.kind, "id": None}
+        why = out_of_reach(made.parts, name)
+        if why is None:
+            try:
+                row["id"] = register_tier(made.site, made.site.store(name)).id
+            except LakemarkError as error:
+                why = str(error)
+        if why is not None:
+            here.note(f"the tier {name} is not claimed yet: {why}")
+        rows.append(row)
+    return rows
+
+
+def out_of_reach(parts: Parts, name: str) -> str | None:
+    """Why a tier can't be claimed at `init`; None where it can be tried."""
+    from lakemark.settings import DirectoryTier, S3Tier, is_loopback
+
+    tier = parts.settings.tiers[name]
+    if isinstance(tier, DirectoryTier) and not tier.path.is_relative_to(parts.loaded.home) and not tier.path.is_dir():
+        return f"{tier.path} is not there; then `lakemark tier init {name}`"
+    if not isinstance(tier, S3Tier):
+        return None
+    if not is_loopback(tier.endpoint):
+        return f"it is elsewhere; check its keys in lakemark.yaml, then `lakemark tier init {name}`"
+    return None if _answers(tier.endpoint or "") else f"{tier.endpoint} does not answer yet"
+
+
+def _answers(url: str) -> bool:
+    parts = urlsplit(url)
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=_REACHED_WITHIN_SECONDS):
+            return True
+    except OSError:
+        return False
+
+
+def _ports() -> Mapping[str, int]:
+    from lakemark.sandbox import loopback
+
+    return dict(zip(("s3", "lakefs", "prefect"), loopback.free_ports(3), strict=True))
+
+
+def _node_name(host: str) -> str:
+    return _NOT_A_NAME.sub("-", host.lower()).strip("-")[:63].rstrip("-") or "node-a"

@@ -1,0 +1,213 @@
+"""`status`: from the index, the places and a look at each server's address. Needs none of them to answer."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from lakemark.cli.output import instant, plain, size, table
+from lakemark.cli.session import Answer, Session, session
+from lakemark.errors import Incomplete
+from lakemark.model.instants import to_text
+from lakemark.services.status import RED, PlaceSeen, Problem, Rules, ServerSeen, problems_around, problems_of
+
+if TYPE_CHECKING:
+    from lakemark.model.ledger import RunState
+
+_WITHIN_SECONDS: Final = 1.0
+_LOOKED_AT: Final = 1_000
+_PORTS: Final = {"https": 443, "http": 80}
+
+
+def status() -> Answer:
+    """What is wrong, what waits, and what runs. Exits with 4 where something is red.
+
+    Works with every server down. Of each run the newest 1000 records are looked at.
+    """
+    here = session()
+    rules = _rules(here)
+    states = [_recent(here, run) for run in here.history.runs()]
+    servers = list(servers_of(here))
+    problems = [problem for state in states for problem in problems_of(state, rules)]
+    waiting = list(_announced(here))
+    alarms = here.history.index.alarms()
+    problems += problems_around(places=_places(here), servers=servers, waiting=waiting, alarms=alarms)
+    problems.sort(key=lambda problem: problem.colour != RED)
+    red = any(problem.colour == RED for problem in problems)
+    runs = [_run_view(here, state) for state in states]
+    document = {
+        "ok": not red,
+        "problems": [_problem_view(problem) for problem in problems],
+        "runs": runs,
+        "services": [
+            {"name": one.name, "url": one.url, "ok": one.ok, "detail": one.detail, "pid": one.pid} for one in servers
+        ],
+        "waiting": waiting,
+        "now": to_text(rules.now),
+    }
+    lines = _lines(problems, runs, servers)
+    return Answer(document=document, lines=lines, exit_code=Incomplete.exit_code if red else 0)
+
+
+def servers_of(here: Session) -> Iterator[ServerSeen]:
+    """The servers that the configuration names, and whether something listens there."""
+    settings = here.settings
+    named: dict[str, tuple[str, str]] = {}
+    if settings.data is not None:
+        named["lakefs"] = (settings.data.endpoint, "")
+    for name, tier in settings.tiers.items():
+        endpoint = getattr(tier, "endpoint", None)
+        if endpoint:
+            named[f"s3 ({name})"] = (endpoint, "")
+    url = here.parts.keys.get("PREFECT_API_URL")
+    if url:
+        named["prefect"] = (url, "")
+    for name, (address, _) in named.items():
+        why = silent(address)
+        yield ServerSeen(name=name, url=address, ok=why is None, detail=why or "")
+    yield from _started(here)
+
+
+def silent(url: str) -> str | None:
+    """Why nothing answers at the address; None where something listens there."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port or _PORTS.get(parts.scheme, 80)
+        with socket.create_connection((parts.hostname or "", port), timeout=_WITHIN_SECONDS):
+            return None
+    except (OSError, ValueError) as error:
+        return str(error)
+
+
+def _started(here: Session) -> Iterator[ServerSeen]:
+    wanted = here.settings.sandbox
+    if not (wanted.s3 or wanted.lakefs or wanted.prefect) or not (wanted.dir / "services.json").exists():
+        return
+    from lakemark.sandbox.services import status as started
+
+    for one in started(wanted.dir):
+        detail = "" if one.alive else f"its process {one.pid} ended; run `lakemark up`"
+        yield ServerSeen(name=one.name, url=one.url, ok=one.alive, detail=detail, pid=one.pid)
+
+
+def _places(here: Session) -> Iterator[PlaceSeen]:
+    """Tiers on this machine's file systems; those behind a server are `servers_of`'s."""
+    from lakemark.settings import DirectoryTier, HotTree
+    from lakemark.site import identity_at
+
+    seen = here.history.site().tiers
+    for name, tier in here.settings.tiers.items():
+        if not isinstance(tier, HotTree | DirectoryTier):
+            continue
+        hot = isinstance(tier, HotTree)
+        known = seen.get(f"{name}@{here.settings.node}" if hot else name)
+        found = identity_at(tier.path)
+        state = "present"
+        if known is None or known.retired:
+            state = "not registered in the ledger"
+        elif found is None:
+            state = "absent: no identity file there"
+        elif found != known.id:
+            state = f"another tier ({found[:8]}, not {known.id[:8]})"
+        removable = isinstance(tier, DirectoryTier) and tier.removable
+        full = _full(tier.path, tier.min_free) if hot else None
+        yield PlaceSeen(name=name, state=state, removable=removable, full=full)
+
+
+def _full(path: Path, min_free: Fraction | int) -> str | None:
+    """That the file system at `path` has less than `min_free` left, in words; None where it has more."""
+    from lakemark.settings import bytes_of
+
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    free, least = found.f_bavail * found.f_frsize, bytes_of(min_free, total_bytes=found.f_blocks * found.f_frsize)
+    return f"{size(free)} free, less than the {size(least)} of `min_free`" if free < least else None
+
+
+def _announced(here: Session) -> Iterator[str]:
+    spool = here.parts.loaded.home / "spool"
+    for run in here.history.runs():
+        folder = spool / run
+        if folder.is_dir():
+            yield from (str(path) for path in sorted(folder.glob("*.json")) if not path.name.startswith("."))
+
+
+def _recent(here: Session, run: str) -> RunState:
+    from lakemark.index import Selection
+
+    state = here.history.structure(run).snapshot()
+    page = here.history.page(Selection(run=run, all_timelines=True, limit=_LOOKED_AT))
+    for found in reversed(page.records):
+        state.records[found.record.id] = found
+        rows = state.by_step.setdefault(found.record.timeline, [])
+        rows.append((found.record.step, found.sequence, found.record.id))
+    for rows in state.by_step.values():
+        rows.sort()
+    return state
+
+
+def _rules(here: Session) -> Rules:
+    settings = here.settings
+    domains = {name: tier.domain or name for name, tier in settings.tiers.items() if tier.tier_class != "hot"}
+    wanted = settings.objectives
+    return Rules(
+        now=here.now,
+        rpo=wanted.rpo,
+        idle_after=wanted.idle_after,
+        domains=domains,
+        copies=settings.copies,
+        data=settings.data is not None,
+    )
+
+
+def _run_view(here: Session, state: RunState) -> dict[str, Any]:
+    newest = here.history.index.latest(state.run)
+    return {
+        "run": state.run,
+        "timeline": state.timeline,
+        "closed": state.closed,
+        "records": here.history.index.count(state.run),
+        "step": newest.record.step if newest else None,
+        "record": newest.record.id if newest else None,
+        "saved_at": to_text(newest.record.saved_at) if newest else None,
+        "replicas": sorted({place.tier for place in newest.replicas}) if newest else [],
+    }
+
+
+def _problem_view(problem: Problem) -> dict[str, Any]:
+    return {
+        "what": problem.what,
+        "since": to_text(problem.since) if problem.since else None,
+        "next": problem.next,
+        "colour": problem.colour,
+    }
+
+
+def _lines(problems: list[Problem], runs: list[dict[str, Any]], servers: list[ServerSeen]) -> list[str]:
+    lines: list[str] = []
+    for problem in problems:
+        since = f" (since {instant(problem.since)})" if problem.since else ""
+        lines += [plain(f"{problem.colour.upper()}  {problem.what}{since}"), plain(f"     next: {problem.next}")]
+    rows: list[tuple[object, ...]] = [
+        (
+            one["run"],
+            "closed" if one["closed"] else "open",
+            one["timeline"],
+            one["records"],
+            "-" if one["step"] is None else one["step"],
+            one["saved_at"] or "-",
+            " ".join(one["replicas"]),
+        )
+        for one in runs
+    ]
+    lines += ["" if problems else "nothing is wrong"]
+    lines += table(("run", "", "timeline", "records", "step", "saved", "in"), rows)
+    seen = [(one.name, "answers" if one.ok else "silent", one.url) for one in servers]
+    return [*lines, *(["", *table(("server", "", "url"), seen)] if seen else [])]

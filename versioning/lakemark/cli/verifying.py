@@ -1,0 +1,173 @@
+"""`verify`: read back, compare, record what was seen; and recompute what must hold."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from lakemark.cli.listing import place_text
+from lakemark.cli.output import plain, short, size
+from lakemark.cli.session import Answer, Session, session, would
+from lakemark.errors import Corrupt, LakemarkError, StoreUnavailable, Usage
+
+if TYPE_CHECKING:
+    from lakemark.model.ledger import RecordState
+    from lakemark.services.verify import Look
+
+_SAMPLED_OBJECTS = 8
+_MOST_PATHS = 100
+
+
+def verify(
+    target: str | None = None,
+    /,
+    *,
+    tier: str | None = None,
+    sample: str | None = None,
+    repair: bool = False,
+    invariants: bool = False,
+    dry_run: bool = False,
+) -> Answer:
+    """Read replicas back and compare every byte with the manifest; sample the data they were trained with.
+
+    What was seen is recorded. Exits with 4 where something is damaged, lost or violated, with 6 where something could
+    not be reached and the rest was right.
+
+    Parameters
+    ----------
+    target: str
+        RUN or RECORD; by default everything.
+    tier: str
+        Replicas in this tier only.
+    sample: str
+        Only a share of the records, such as 10%, chosen at random.
+    repair: bool
+        Make damaged replicas again from sound ones.
+    invariants: bool
+        Also work out anew, from ledger and stores, what must hold.
+    dry_run: bool
+        Say what would be read, and change nothing.
+    """
+    from lakemark.services.invariants import lost_data, violations
+    from lakemark.services.verify import verify as read_back
+
+    here = session()
+    if tier is not None:
+        here.site.store(tier)
+    records = _sampled(_chosen(here, target), sample)
+    if dry_run:
+        return _would_read(here, records, tier)
+    result = read_back(here.site, records, tier=tier)
+    damaged = result.damaged
+    repaired, failed = _repaired(here, damaged) if repair else ([], [])
+    unreachable = [look for look in result.looks if look.error is not None]
+    data_lost, silent = _lost(here, records, lost_data)
+    broken = (
+        [{"rule": one.rule, "what": one.what, "why": one.why} for one in violations(here.site)] if invariants else []
+    )
+    document = {
+        "checked": len(result.looks),
+        "ok": sum(look.ok for look in result.looks),
+        "damaged": [_damage(look) for look in damaged],
+        "repaired": repaired,
+        "data_lost": data_lost,
+        "violations": broken,
+        "unreachable": [{**_named(look), "why": str(look.error)} for look in unreachable] + silent + failed,
+    }
+    return Answer(document=document, lines=_lines(document), exit_code=_code(document))
+
+
+def _chosen(here: Session, target: str | None) -> list[RecordState]:
+    if target is None:
+        runs = [here.site.ledger.run(run) for run in here.site.ledger.runs()]
+        return [found for state in runs for found in state.records.values() if found.pruned is None]
+    run, found = here.history.run_or_record(target, now=here.now)
+    state = here.site.ledger.run(run)
+    if found is not None:
+        return [state.records[found.record.id]]
+    return [found for found in state.records.values() if found.pruned is None]
+
+
+def _sampled(records: list[RecordState], share: str | None) -> list[RecordState]:
+    if share is None:
+        return records
+    from lakemark.settings.units import share as read_share
+
+    try:
+        part = read_share(share)
+    except ValueError as error:
+        raise Usage(f"--sample: {error}", advice="Write a share such as 10%.") from None
+    count = -(-len(records) * part.numerator // part.denominator)
+    return secrets.SystemRandom().sample(records, count)
+
+
+def _would_read(here: Session, records: list[RecordState], tier: str | None) -> Answer:
+    site = here.site
+    said = [
+        f"read {found.record.run}@{found.record.step} back from {place_text(place.tier, place.node)}"
+        f" ({size(found.record.size_bytes)})"
+        for found in records
+        for place in found.replicas
+        if place.tier in site.tiers and place.node in (None, site.node) and tier in (None, place.tier)
+    ]
+    return would(*said)
+
+
+def _repaired(here: Session, damaged: list[Look]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    from lakemark.services.replicate import replicate
+
+    done: list[dict[str, Any]] = []
+    failed: list[dict[str, Any]] = []
+    for look in damaged:
+        try:
+            replicate(here.site, look.run, look.record, to=look.place.tier)
+        except LakemarkError as error:
+            failed.append({**_named(look), "why": f"not repaired: {error}"})
+        else:
+            done.append(_named(look))
+    return done, failed
+
+
+def _lost(here: Session, records: list[RecordState], lost_data: Any) -> tuple[list[Any], list[Any]]:  # noqa: ANN401
+    try:
+        return lost_data(here.site, records, sample=_SAMPLED_OBJECTS), []
+    except LakemarkError as error:
+        return [], [{"record": None, "run": None, "step": None, "tier": "lakefs", "node": None, "why": str(error)}]
+
+
+def _named(look: Look) -> dict[str, Any]:
+    place = look.place
+    return {"record": look.record, "run": look.run, "step": look.step, "tier": place.tier, "node": place.node}
+
+
+def _damage(look: Look) -> dict[str, Any]:
+    paths = [{"path": one.path, "why": one.why, "missing": one.missing} for one in look.damages[:_MOST_PATHS]]
+    return {**_named(look), "suspect": all(one.suspect for one in look.damages), "paths": paths}
+
+
+def _code(document: dict[str, Any]) -> int:
+    left = len(document["damaged"]) - len(document["repaired"])
+    if left or document["data_lost"] or document["violations"]:
+        return Corrupt.exit_code
+    return StoreUnavailable.exit_code if document["unreachable"] else 0
+
+
+def _lines(document: dict[str, Any]) -> list[str]:
+    lines = [f"{document['ok']} of {document['checked']} replica(s) are right, byte for byte"]
+    for one in document["damaged"]:
+        first = one["paths"][0]
+        lines.append(
+            f"DAMAGED {_text(one)}: {first['path'] or 'the replica'}: {first['why']} ({len(one['paths'])} path(s))"
+        )
+    lines += [f"repaired {_text(one)}" for one in document["repaired"]]
+    for one in document["data_lost"]:
+        shown = ", ".join(one["paths"][:3]) or "the whole commit"
+        lines.append(f"DATA LOST {one['repository']}@{short(one['commit'])}: {shown}")
+    lines += [f"VIOLATED {one['rule']}: {one['what']} {one['why']}" for one in document["violations"]]
+    lines += [f"not reached: {_text(one)}: {one['why']}" for one in document["unreachable"]]
+    return [plain(line) for line in lines]
+
+
+def _text(one: dict[str, Any]) -> str:
+    place = place_text(one["tier"], one["node"])
+    return place if one["run"] is None else f"{one['run']}@{one['step']} in {place}"
