@@ -424,6 +424,18 @@ def test_packs_of_one_size_become_one(told):
     assert git(told.path, "count-objects").startswith("0 objects")
 
 
+def test_folders_that_git_removed_are_made_again(told):
+    told.replicate(told.commit(10))
+    git(told.path, "repack", "-adq")
+    git(told.path, "pack-refs", "--all", "--prune")
+    assert len(list((told.path / "objects").iterdir())) < 256
+    fresh = GitLedger(told.path, remotes=REMOTES)
+    fresh.append(RUN, lambda _: Draft(kind="closed"), Stamp(at=START, node="n", actor="a", request="more"))
+    assert all((told.path / "objects" / f"{number:02x}").is_dir() for number in range(256))
+    assert fresh.run(RUN).sequence == 4
+    assert (fresh.pack(), git(told.path, "fsck", "--full", "--strict")) == (3, "")
+
+
 def test_what_no_reference_reaches_stays(told):
     oid = subprocess.run(
         ["git", "-C", told.path, "hash-object", "-w", "--stdin"],

@@ -22,7 +22,7 @@ def git_with_index(folder: Path) -> Opens:
 
 
 def memory(folder: Path) -> Opens:
-    from lakemark.adapters.memory import MemoryLedger  # noqa: PLC0415
+    from lakemark.adapters.memory import MemoryLedger
 
     ledger = MemoryLedger()
     return lambda: ledger

@@ -155,6 +155,16 @@ def test_pages_list_every_record_once_newest_first(tmp_path, history, data):
     index.close()
 
 
+def test_at_a_fork_only_the_record_it_names_counts(tmp_path):
+    first, second = committed(2, 10), committed(3, 10)
+    fork = {"timeline": 1, "step": 10, "record": first[1].record.id}
+    rolled = settle(Draft(kind="rolled_back", timeline=2, body={"rollback": "r", "fork": fork}), 4, stamp(4, 4))
+    index, _ = filled(tmp_path / "index.sqlite", [simple(0)[0], first, second, rolled])
+    assert index.latest(RUN).record == first[1].record
+    assert index.latest(RUN, timeline=1).record == second[1].record
+    assert [found.record for found in index.records(Selection(run=RUN)).records] == [first[1].record]
+
+
 def test_records_are_found_by_the_beginning_of_their_id(tmp_path):
     index, _ = filled(tmp_path / "index.sqlite", simple(40))
     found = index.records(Selection(run=RUN, limit=100)).records

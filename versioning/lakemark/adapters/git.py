@@ -19,7 +19,7 @@ from typing import Final
 import pygit2
 
 from lakemark.adapters import git_pack, git_refs, git_tree
-from lakemark.adapters.files import fsync_directory, os_errors, remove_tree, rename_new
+from lakemark.adapters.files import fsync_directory, make_directories, os_errors, remove_tree, rename_new
 from lakemark.adapters.git_history import History, S
 from lakemark.adapters.git_pointer import Remote
 from lakemark.adapters.git_tree import Row, git_errors
@@ -55,10 +55,12 @@ _CHUNK: Final = 256
 def init(path: Path) -> str:
     """Makes an empty ledger at `path`, durably, and answers its id; where one is already, nothing changes.
 
-    Raises Conflict where something else is there.
+    Raises Misconfigured or NotFound where something else is there, Denied.
     """
+    if (path / "objects").is_dir():
+        return GitLedger(path).id
     with os_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(path.parent)
         draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
         try:
             _make(draft, identity := str(uuid.uuid4()))
@@ -78,7 +80,7 @@ def _make(path: Path, identity: str) -> None:
             repository.config[name] = value
         repository.free()
     git_pack.make_folders(path)
-    for folder in (git_refs.RUNS, git_refs.TAGS, "lakemark/locks"):
+    for folder in (git_refs.RUNS, git_refs.TAGS):
         (path / folder).mkdir(parents=True, exist_ok=True)
     for folder, _, names in os.walk(path):
         for name in names:
@@ -111,6 +113,7 @@ class GitLedger:
         self._runs: dict[str, History[RunState]] = {}
         self._site: History[SiteState] | None = None
         self._residue = 0
+        self._has_folders = False
         with git_errors(path):
             configuration = pygit2.Config(str(path / "config"))
             if "lakemark.id" not in configuration:
@@ -245,6 +248,9 @@ class GitLedger:
     @contextmanager
     def _turn(self, branch: str) -> Iterator[git_refs.Turn]:
         with os_errors(self.path):
+            if not self._has_folders:
+                git_pack.make_folders(self.path)
+                self._has_folders = True
             turn = git_refs.Turn(self.path, branch)
         with turn:
             yield turn
@@ -260,6 +266,7 @@ class GitLedger:
             return
         try:
             with git_errors(self.path):
+                git_pack.make_folders(self.path)
                 if git_pack.loose_estimate(self.path) - self._residue > git_pack.LOOSE_LIMIT:
                     git_pack.pack(self.path, self._repository)
                     self._residue = git_pack.loose_estimate(self.path)
@@ -349,6 +356,9 @@ class GitLedger:
         """Commits of the entries with sequence > `after`, without folding them."""
         with self._guard, git_errors(self.path):
             tip = git_refs.read(self.path, git_refs.reference(_valid(branch)))
+            known = self._site if branch == SITE else self._runs.get(branch)
+            if known is not None and known.tip == tip:
+                return [known.commit(number) or "" for number in range(after + 1, known.state.sequence + 1)]
             commits = git_tree.commits_after(self._repository, tip, None) or []
         return commits[after:]
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pygit2
 from pygit2.enums import ObjectType
 
-from lakemark.adapters.files import fsync_directory, try_lock
+from lakemark.adapters.files import fsync_directory, make_directories, try_lock
 from lakemark.errors import Corrupt
 
 LOOSE_LIMIT: Final = 4000
@@ -31,13 +31,17 @@ _OID_BYTES: Final = 20
 
 
 def make_folders(path: Path) -> None:
-    """All 256 folders of loose objects, durable: nobody fsyncs `objects` when it makes one later."""
-    missing = [path / "objects" / f"{number:02x}" for number in range(256)]
-    missing = [folder for folder in missing if not folder.is_dir()]
+    """All 256 folders of loose objects, durable: nobody fsyncs `objects` when it makes one later. And that of our locks.
+
+    A git program that packs removes the empty ones; a clone has none.
+    """
+    folders = [path / "objects" / f"{number:02x}" for number in range(256)]
+    missing = [folder for folder in folders if not folder.is_dir()]
     for folder in missing:
         folder.mkdir(exist_ok=True)
     if missing:
         fsync_directory(path / "objects")
+    make_directories(path / "lakemark" / "locks")
 
 
 def loose_estimate(path: Path) -> int:
@@ -50,6 +54,7 @@ def pack(path: Path, repository: pygit2.Repository) -> int:
     with _alone(path) as alone:
         if not alone:
             return 0
+        make_folders(path)
         # References first: then all they reach is listed, and a packed commit leads to packed objects only.
         tips = [str(reference.target) for reference in repository.references.iterator()]
         loose = set(_loose(path))
