@@ -26,6 +26,16 @@ class DataRepository:
         port = urlsplit(endpoint).port or 80
         return cls(Origin(port, keys["LAKEFS_ACCESS_KEY_ID"], keys["LAKEFS_SECRET_ACCESS_KEY"]), name)
 
+    def create(self, namespace: str) -> None:
+        """Makes the repository, with its default branch `main`; `namespace` is where its objects lie."""
+        body = {"name": self.name, "storage_namespace": namespace, "default_branch": "main"}
+        answer = self.origin.ask("POST", "/api/v1/repositories", body=body)
+        if not answer.ok:
+            raise StoreUnavailable(
+                f"lakeFS answers {answer.status} to making {self.name}: {answer.body[:200].decode(errors='replace')}",
+                advice="Check LAKEFS_ENDPOINT, its keys and LAKEFS_NAMESPACES.",
+            )
+
     def commit(self, branch: str, files: Mapping[str, bytes], *, message: str) -> str:
         """Uploads `files` to `branch` and commits them; answers the commit's id."""
         for path, content in files.items():

@@ -7,6 +7,8 @@ report is made of what is read back afterwards: files, refs, objects, weights.
 from __future__ import annotations
 
 import json
+import re
+import secrets
 import subprocess
 import sys
 import time
@@ -132,16 +134,30 @@ def set_up(stage: Stage) -> dict[str, str]:
     stage.lakemark("init", str(stage.home), "--profile", "laptop")
     file = stage.home / "lakemark.yaml"
     file.write_text(file.read_text().replace("simulated_clock: false", "simulated_clock: true"))
+    stage.environ |= {"LAKEMARK_HOME": str(stage.home), "LAKEMARK_CONFIG": str(file)}
+    if "LAKEFS_ENDPOINT" in stage.environ:
+        use_lakefs(stage, file)
     start = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=9)
     stage.clock.write_text(start.isoformat())
-    stage.environ |= {
-        "LAKEMARK_HOME": str(stage.home),
-        "LAKEMARK_CONFIG": str(file),
-        "LAKEMARK_CLOCK": f"@{stage.clock}",
-    }
+    stage.environ["LAKEMARK_CLOCK"] = f"@{stage.clock}"
     stage.tell("starting SeaweedFS, lakeFS, Prefect's server and a worker")
     services = stage.lakemark("up")["services"]
     return {row["name"]: row["url"] for row in services}
+
+
+def use_lakefs(stage: Stage, file: Path) -> None:
+    """A repository of its own on the server LAKEFS_ENDPOINT names, instead of the stand-in.
+
+    LAKEFS_NAMESPACES is where repositories may lie there, such as `local://` or `s3://bucket/`.
+    """
+    endpoint, name = stage.environ["LAKEFS_ENDPOINT"], f"lakemark-demo-{secrets.token_hex(4)}"
+    repository = DataRepository.at(endpoint, name, stage.environ)
+    repository.create(stage.environ.get("LAKEFS_NAMESPACES", "local://") + name)
+    text = re.sub(
+        r"(?m)^data: .*$", f"data: {{endpoint: {endpoint}, repository: {name}, branch: main}}", file.read_text()
+    )
+    file.write_text(text.replace("lakefs: stand-in, ", ""))
+    stage.tell(f"using the lakeFS server at {endpoint}, repository {name}")
 
 
 def story(stage: Stage) -> Facts:

@@ -157,7 +157,7 @@ def _advised(site: Site, state: RunState, target: RecordState, made: RollbackPla
     seconds: float | None = None
     if place is not None and not made.flags.data_only:
         rate = _rate(site, target, place.tier)
-        seconds = round(made.size_bytes / rate, 1) if rate else None
+        seconds = round(max(made.size_bytes / rate, 0.1), 1) if rate else None
         notes.append(f"time estimated from reading {place.tier} just now" if rate else "how long it takes is not known")
     return made.advised(
         source_tier=place.tier if place else None,
