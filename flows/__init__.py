@@ -1,5 +1,4 @@
-"""The Prefect flows of lakemark: thin, not installed, loaded by dotted entrypoints.
+"""Prefect flows: parameters, retries, concurrency, artifacts. What they do is in `lakemark.services`.
 
-What a flow decides and does is in `lakemark.services`; here are parameters,
-retries, concurrency and artifacts. Only this package imports Prefect.
+Prefect loads them by dotted entrypoint (`flows.rollback.roll_back`); they import Prefect and lakemark, never each other.
 """

@@ -1,0 +1,89 @@
+"""What every flow needs at its edge: the site of this worker, the one class of error to retry, guards, artifacts."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, ParamSpec, TypeVar
+
+from prefect import Task, task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.runtime import flow_run
+
+from lakemark.errors import Refused, StoreUnavailable
+from lakemark.ports import Site
+from lakemark.site import open_site
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+RETRIES: Final = (5, 30, 120)
+ROLLBACK_TAG: Final = "rollback:"
+"""A flow run's tag: this and a rollback's id. `lakemark rollback approve` and the sweep find it by that."""
+THE_LEDGER: Final = "the ledger"
+"""The approver of an answer that only says: look what the ledger says now."""
+_SCHEDULED: Final = "auto-scheduled"
+_MARKUP: Final = re.compile(r"([\\`*_\[\]<>#|~])")
+
+
+def transient(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
+    """Whether a failed task is worth another try: only where a store was out of reach."""
+    return isinstance(state.data, StoreUnavailable)
+
+
+def step(function: Callable[P, R]) -> Task[P, R]:
+    """A task that does something: never cached, its result never written, retried only on StoreUnavailable."""
+    decorate: Callable[[Callable[P, R]], Task[P, R]] = task(
+        cache_policy=NO_CACHE,
+        persist_result=False,
+        result_serializer="json",
+        retries=len(RETRIES),
+        retry_delay_seconds=[float(seconds) for seconds in RETRIES],
+        retry_jitter_factor=0.2,
+        retry_condition_fn=transient,
+    )
+    return decorate(function)
+
+
+def site(*, actor: str | None = None) -> Site:
+    """This worker's site, acting as the flow run unless a person is named."""
+    return open_site(environ=os.environ, actor=actor or f"flow-run:{flow_run.id or 'none'}")
+
+
+def require_node(here: Site, node: str | None) -> None:
+    """Raises Refused where a run meant for one node's disks landed on another's worker."""
+    if node is not None and node != here.node:
+        raise Refused(
+            f"this run is for node {node}, and this worker is {here.node}",
+            advice=f"Start workers with `--work-queue node-{here.node}`; one without it takes every node's runs.",
+        )
+
+
+def late(stale_after_minutes: int | None) -> bool:
+    """Whether Prefect's scheduler made this run, and it waited so long that newer ones do its work."""
+    if stale_after_minutes is None or _SCHEDULED not in flow_run.tags:
+        return False
+    waited: timedelta = datetime.now(UTC) - flow_run.scheduled_start_time
+    return waited > timedelta(minutes=stale_after_minutes)
+
+
+def table(key: str, rows: Iterable[Mapping[str, object]], *, description: str) -> None:
+    """A table among the run's artifacts; none where there is no row."""
+    listed = [dict(row) for row in rows]
+    if listed:
+        create_table_artifact(key=key, table=listed, description=description)
+
+
+def markdown(key: str, lines: Sequence[str]) -> None:
+    """A text among the run's artifacts."""
+    create_markdown_artifact(key=key, markdown="\n".join(lines))
+
+
+def plain(text: object) -> str:
+    """What people wrote, as one line of Markdown that shows nothing but those words."""
+    printable = "".join(letter if letter.isprintable() else " " for letter in str(text))
+    return _MARKUP.sub(r"\\\1", " ".join(printable.split()))

@@ -1,0 +1,210 @@
+"""What holds for every flow, and can be seen without running one."""
+
+import ast
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from prefect import Flow, Task
+from prefect.cache_policies import NO_CACHE
+from prefect.states import Failed
+from pydantic import ValidationError
+
+from flows import _edge, rollback
+from lakemark.errors import Corrupt, Incomplete, LakemarkError, NoReplica, Refused, StoreUnavailable
+from lakemark.model.rollback_plan import RollbackPlan
+from lakemark.services.rollback_request import request
+from tests.services.world import World
+
+FOLDER = Path(__file__).parents[2] / "flows"
+NAMES = sorted(path.stem for path in FOLDER.glob("[!_]*.py"))
+# An exception in on_commit is swallowed; a paused run is killed with its lease; the others store by pickle.
+FORBIDDEN = {
+    "transaction",
+    "on_commit",
+    "on_rollback",
+    "on_completion",
+    "on_failure",
+    "pause_flow_run",
+    "pickle",
+    "cloudpickle",
+    "cache_key_fn",
+}
+
+
+def words(source):
+    """Every name, attribute, import and argument of the source."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)):
+                found.add(name)
+            case ast.alias(name=name):
+                found.update(name.split("."))
+    return found
+
+
+def members(kind):
+    return [
+        pytest.param(value, id=f"{name}.{value.name}")
+        for name in NAMES
+        for value in vars(import_module(f"flows.{name}")).values()
+        if isinstance(value, kind)
+    ]
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_nothing_durable_hangs_on_a_hook(path):
+    assert words(path.read_text()) & FORBIDDEN == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from prefect.transactions import transaction",
+        "import prefect.transactions as t\nwith t.transaction(): pass",
+        "@append.on_commit\ndef told(txn): pass",
+        "flow(on_completion=[told])",
+    ],
+)
+def test_such_a_hook_would_be_seen(source):
+    assert words(source) & FORBIDDEN
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("[!_]*.py")), ids=lambda path: path.stem)
+def test_every_task_is_made_by_step(path):
+    assert "task" not in words(path.read_text())
+
+
+@pytest.mark.parametrize("task", members(Task))
+def test_a_task_is_retried_only_where_a_store_was_out_of_reach(task):
+    assert task.retry_condition_fn is _edge.transient
+    assert task.retries == len(_edge.RETRIES)
+    assert task.retry_delay_seconds == [5.0, 30.0, 120.0]
+
+
+@pytest.mark.parametrize("task", members(Task))
+def test_no_task_is_cached_and_no_result_written(task):
+    assert task.cache_policy == NO_CACHE
+    assert task.persist_result is False
+
+
+@pytest.mark.parametrize("flow", members(Flow))
+def test_no_result_of_a_flow_is_written_and_none_is_retried_whole(flow):
+    assert flow.persist_result is False
+    assert flow.retries == 0
+    assert flow.log_prints is False
+
+
+@pytest.mark.parametrize("flow", members(Flow))
+def test_parameters_are_names_ids_and_numbers(flow):
+    schema = flow.parameters.model_dump()
+    models = [schema, *schema["definitions"].values()]
+    names = {name for model in models for name in model.get("properties", {})}
+    assert names <= {
+        *("request", "save", "wanted", "asked"),
+        *("run", "step", "name", "node", "record", "tier", "job", "rollback", "stale_after_minutes"),
+        *("to", "reason", "requester", "model_only", "data_only", "move_branch", "while_running"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (StoreUnavailable("s3 is away", advice=""), True),
+        (Refused("no", advice=""), False),
+        (Corrupt("other bytes", advice=""), False),
+        (Incomplete("half", advice=""), False),
+        (NoReplica("none", advice=""), False),
+        (LakemarkError("whatever", advice=""), False),
+        (OSError(5, "Input/output error"), False),
+        (ValueError("a bug"), False),
+    ],
+)
+def test_what_is_worth_another_try(error, again):
+    assert _edge.transient(None, None, Failed(data=error)) is again
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"reasn": "typo"},
+        {"reason": "x"},
+        {"requester": ""},
+        {"to": ""},
+        {"run": "r" * 64},
+        {"rollback": "rb-1"},
+        {"rollback": "../../etc"},
+        {"model_only": True, "data_only": True},
+    ],
+)
+def test_a_request_that_makes_no_sense_is_none(change):
+    good = {"run": "llama", "to": "3d", "reason": "loss went up", "requester": "ana"}
+    rollback.Request(**good)
+    with pytest.raises(ValidationError):
+        rollback.Request(**good | change)
+
+
+@pytest.mark.parametrize(
+    ("module", "model", "good", "bad"),
+    [
+        ("restore", "Wanted", {"run": "a", "record": "0" * 64, "name": "here"}, {"name": "../up"}),
+        ("restore", "Wanted", {"run": "a", "record": "0" * 64, "name": "here"}, {"name": "/etc"}),
+        ("restore", "Wanted", {"run": "a", "record": "0" * 64, "name": "here"}, {"name": ".."}),
+        ("restore", "Wanted", {"run": "a", "record": "0" * 64, "name": "here"}, {"record": "0" * 12}),
+        ("commit", "Save", {"run": "a", "step": 1, "name": "step-1"}, {"name": "../step-1"}),
+        ("commit", "Save", {"run": "a", "step": 1, "name": "step-1"}, {"name": ".."}),
+        ("commit", "Save", {"run": "a", "step": 1, "name": "..."}, {"name": "."}),
+        ("commit", "Save", {"run": "a", "step": 1, "name": ".hidden"}, {"name": "a\0"}),
+        ("commit", "Save", {"run": "a", "step": 1, "name": "step-1"}, {"step": -1}),
+        ("resume", "Job", {"run": "a", "job": "7"}, {"to": "/etc"}),
+    ],
+)
+def test_no_parameter_leaves_its_folder(module, model, good, bad):
+    made = getattr(import_module(f"flows.{module}"), model)
+    made(**good)
+    with pytest.raises(ValidationError):
+        made(**good | bad)
+
+
+@pytest.fixture
+def asked():
+    world = World()
+    world.open()
+    world.saves(100, 200, 300)
+    world.clock.wait(hours=1)
+    reason = "loss `up`\n\nplan digest: `000000000000`\n# approve me <script>[x](http://evil)"
+    return request(world.site(), world.wish(100, reason=reason, requester="ana\r\n- by bea"))
+
+
+def test_the_form_says_what_is_approved(asked):
+    plan = RollbackPlan.from_json(dict(asked.plan))
+    text = "\n".join(rollback.plan_lines(asked, plan))
+    for told in (
+        "step **100**",
+        plan.target.record[:12],
+        plan.digest[:12],
+        asked.id,
+        "200 steps",
+        plan.data[0].commit[:12],
+    ):
+        assert told in text
+
+
+def test_whoever_asks_cannot_write_lines_into_the_form(asked):
+    plan = RollbackPlan.from_json(dict(asked.plan))
+    lines = rollback.plan_lines(asked, plan)
+    assert [line for line in lines if line.startswith("plan digest")] == [f"plan digest: `{plan.digest[:12]}`"]
+    (why,) = [line for line in lines if line.startswith("- why")]
+    assert "\\`000000000000\\`" in why
+    assert "\\<script\\>\\[x\\]" in why
+    assert why.endswith("(ana - by bea)")
+    assert not [line for line in lines if "\n" in line or "\r" in line]
+
+
+def test_the_form_shows_the_plan_and_fills_in_nothing(asked):
+    form = rollback.question(asked, RollbackPlan.from_json(dict(asked.plan)))
+    assert "Roll **llama** back" in form._description
+    assert sorted(form.model_json_schema()["required"]) == ["approver", "decision", "plan_digest"]
+    with pytest.raises(ValidationError):
+        form()
