@@ -52,7 +52,7 @@ campaign: setup ## the heavy tests: power loss, kills, many writers
 	$(BIN)/pytest -m campaign -n 1 --timeout 3600 $(ARGS)
 
 docs: setup ## check that the documentation says what the program does
-	$(BIN)/pytest tests/docs $(ARGS)
+	$(BIN)/pytest tests/docs tests/cli/test_reference.py $(ARGS)
 
 lock: $(BIN)/python ## resolve anew after a change of dependencies
 	$(BIN)/uv lock --default-index https://pypi.org/simple

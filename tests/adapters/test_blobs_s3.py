@@ -9,6 +9,7 @@ import textwrap
 import threading
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -282,3 +283,10 @@ def test_a_careless_servers_bytes_are_still_read_back(careless_server):
     checkpoint = checkpoint_of(contents)
     store.put(checkpoint, source(contents), now=NOW, progress=QUIET)
     assert store.verify(checkpoint, progress=QUIET) == ()
+
+
+def test_the_store_tells_its_time(bucket):
+    bucket.replace("here", b"x")
+    assert abs(datetime.now(UTC) - bucket.clock("here")) < timedelta(minutes=5)
+    with pytest.raises(NotFound):
+        bucket.clock("nowhere")

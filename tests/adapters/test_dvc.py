@@ -461,3 +461,15 @@ def test_what_was_acknowledged_survives_power_loss(require_root, require_command
         store.drop(checkpoint, now=NOW)
         ext4.lose_power()
         assert not store.holds(checkpoint)
+
+
+def test_what_is_beyond_its_capacity_is_refused_and_leaves_nothing(root):
+    small = store_at(root, capacity_bytes=3100)
+    first = put(small)
+    assert put(small, step=2).objects == first.objects  # shares every object: needs no room
+    before = sorted(root.rglob("*"))
+    with pytest.raises(Refused, match="capacity"):
+        put(small, {"more": b"m" * 200}, step=3)
+    assert sorted(root.rglob("*")) == before
+    put(store_at(root, capacity_bytes=4000), {"more": b"m" * 200}, step=3)
+    assert store_at(root, capacity_bytes=4000).usage().capacity_bytes == 4000

@@ -6,10 +6,13 @@ import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from lakemark.adapters import git_refs
+from lakemark.adapters.blobs_dir import DirectoryBlobs
+from lakemark.adapters.dvc import DvcStore
 from lakemark.adapters.git import GitLedger, Remote, init
 from lakemark.errors import Corrupt, Denied, Misconfigured, NotFound, Refused, Usage
 from lakemark.model.checkpoint import File, Manifest
@@ -466,3 +469,33 @@ def test_references_are_read_from_packed_refs_too(told):
     assert (told.ledger.tips()[RUN], told.ledger.runs()) == (told.ledger.revision(RUN, 4), (RUN,))
     with pytest.raises(git_refs.Moved):
         git_refs.move(told.path, f"{git_refs.TAGS}{1:012x}", None, tip)
+
+
+def test_a_lost_ledger_comes_back_from_a_tier_as_the_page_says(tmp_path):
+    """Runs the very lines of docs/lost-ledger.md."""
+    told = Told(tmp_path / "old.git")
+    told.commit(10)
+    told.add(Draft(kind="closed", timeline=1, reason="done"))
+    cold = DvcStore(DirectoryBlobs(tmp_path / "cold"), name="cold", tier_class="cold")
+    cold.claim(told.ledger.id, now=START)
+    with told.ledger.bundle() as bundle:
+        cold.keep_ledger(bundle)
+    page = (Path(__file__).parents[2] / "docs" / "lost-ledger.md").read_text(encoding="utf-8")
+    lines = page.split("```")[1].replace("/mnt/cold", str(tmp_path / "cold"))
+    subprocess.run(["bash", "-euc", lines], cwd=tmp_path, check=True, capture_output=True)
+    again = GitLedger(tmp_path / "ledger.git", remotes=REMOTES)
+    assert again.id == told.ledger.id
+    assert again.tips() == told.ledger.tips()
+    assert [entry for entry, _ in again.entries(RUN)] == [entry for entry, _ in told.ledger.entries(RUN)]
+    (record,) = again.run(RUN).records
+    assert again.manifest(RUN, record) == told.ledger.manifest(RUN, record)
+    stamp = Stamp(at=START, node="node-a", actor="ana@node-a", request="again")
+    assert again.append(RUN, lambda _: Draft(kind="reopened", timeline=1), stamp).sequence == 4
+    with again.bundle() as bundle:
+        assert bundle.read(20).startswith(b"# v")
+
+
+def test_a_ledger_that_can_t_be_bundled_says_so(tmp_path):
+    init(tmp_path / "empty.git")
+    with pytest.raises(Corrupt, match="bundled"), GitLedger(tmp_path / "empty.git").bundle():
+        pass

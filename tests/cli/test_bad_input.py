@@ -31,6 +31,7 @@ HEX = "ab" * 32
         ("ls --limit 0", 2),
         ("ls --limit 5000", 2),
         ("ls --limit x", 2),
+        ("ls --limit １", 2),  # noqa: RUF001
         ("ls --tier nowhere", 2),
         ("ls --after nonsense", 2),
         ("ls --expiring soon", 2),
@@ -41,6 +42,7 @@ HEX = "ab" * 32
         ("run show nope", 3),
         ("run close nope --reason x", 3),
         ("run close r1", 2),
+        ("run close r1 --reason ''", 2),
         ("run open", 2),
         ("run open nope --repin", 3),
         ("run open r2 --at-step 3", 2),
@@ -51,6 +53,8 @@ HEX = "ab" * 32
         ("commit out/step-100 --run nope --step 1", 3),
         ("commit out/step-100 --run r1 --step -1", 2),
         ("commit out/step-100 --run r1 --step x", 2),
+        ("commit out/step-100 --run r1 --step １００", 2),  # noqa: RUF001
+        ("commit out/step-100 --run r1 --step 1_00", 2),
         ("commit out/step-100 --run r1 --step 1 --metric loss", 2),
         ("commit out/step-100 --run r1 --step 1 --metric loss=nan", 2),
         ("commit out/step-100 --run r1 --step 1 --part node-b", 2),

@@ -2,12 +2,20 @@
 
 import itertools
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.memory import MemoryData
+from lakemark.adapters.digests import Digester
+from lakemark.adapters.memory import MemoryData, MemoryDisk, MemoryHot, MemoryShelf, MemoryStore
 from lakemark.contract.data import CHECKS as DATA_CHECKS
+from lakemark.contract.hot import CHECKS as HOT_CHECKS
+from lakemark.contract.hot import Bench
+from lakemark.contract.store import CHECKS as STORE_CHECKS
+from lakemark.contract.store import LEDGER, Shelf
 from lakemark.errors import Refused
+
+NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 
 
 class Scratch:
@@ -60,3 +68,76 @@ def refused(call):
 @pytest.mark.parametrize("check", DATA_CHECKS, ids=lambda check: check.name)
 def test_data(check):
     check.run(Scratch())
+
+
+def digests(content, part_size_bytes):
+    digester = Digester(part_size_bytes)
+    digester.update(memoryview(content))
+    found = digester.finish()
+    return found.digest, found.parts
+
+
+def shared_shelf():
+    held = MemoryShelf()
+
+    def store(shelf):
+        return MemoryStore(shelf, name="warm", tier_class="warm")
+
+    def corrupt(checkpoint, path):
+        digest = next(file.digest for file in checkpoint.manifest.files if file.path == path)
+        held.objects[digest] = bytes([held.objects[digest][0] ^ 1]) + held.objects[digest][1:]
+
+    made = Shelf(
+        store=store(held),
+        digests=digests,
+        again=lambda: store(held),
+        elsewhere=lambda: store(MemoryShelf()),
+        foreign=lambda: store(MemoryShelf(foreign=True)),
+        corrupt=corrupt,
+    )
+    made.store.claim(LEDGER, now=made.now)
+    return made
+
+
+def hot_shelf():
+    disk = MemoryDisk(lambda: NOW)
+    store = MemoryHot(disk, name="hot", node="node-a")
+
+    def foreign():
+        other = MemoryDisk(lambda: NOW)
+        other.write(Path("/hot/thesis.tex"), b"mine")
+        return MemoryHot(other, name="hot", node="node-a")
+
+    def corrupt(checkpoint, path):
+        place = store.path(checkpoint) / path
+        data = disk.read(place)
+        disk.write(place, bytes([data[0] ^ 1]) + data[1:])
+
+    store.claim(LEDGER, now=NOW)
+    return Shelf(
+        store=store,
+        digests=digests,
+        again=store.restarted,
+        elsewhere=lambda: MemoryHot(MemoryDisk(lambda: NOW), name="hot", node="node-a"),
+        foreign=foreign,
+        corrupt=corrupt,
+    )
+
+
+@pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("shelf", [shared_shelf, hot_shelf])
+def test_stores(check, shelf):
+    check.run(shelf())
+
+
+LOOKS_AT_THE_TREE = {"lands"}
+"""On the real disk, where these trees do not lie."""
+
+
+@pytest.mark.parametrize(
+    "check", [one for one in HOT_CHECKS if one.name not in LOOKS_AT_THE_TREE], ids=lambda check: check.name
+)
+def test_hot_lands_from_the_real_disk(tmp_path, check):
+    store = MemoryHot(MemoryDisk(lambda: NOW), name="hot", node="node-a")
+    store.claim(LEDGER, now=NOW)
+    check.run(Bench(store=store, folder=tmp_path / "out", now=NOW))

@@ -2,6 +2,7 @@
 
 import io
 import shutil
+from datetime import datetime
 
 import pytest
 
@@ -112,6 +113,18 @@ class Careless:
 
     def usage(self):
         return Usage(used_bytes=-1, capacity_bytes=None)
+
+    def expires(self):
+        return "after-a-week"
+
+    def clock(self):
+        return datetime(2026, 11, 26, 12)  # noqa: DTZ001 - the fault
+
+    def keep_ledger(self, bundle):
+        pass
+
+    def open_ledger(self):
+        return io.BytesIO()
 
 
 @by_name

@@ -193,8 +193,6 @@ def test_entries_have_revisions(tmp_path):
     assert index.revision(RUN, 6) == source.tips()[RUN]
     with pytest.raises(NotFound):
         index.revision(RUN, 7)
-    record = index.records(Selection(run=RUN, limit=1)).records[0].record.id
-    assert [entry.kind for entry in index.mentioning(record)] == ["committed"]
     assert (index.runs(), index.count(RUN)) == ((RUN,), 5)
 
 

@@ -10,7 +10,7 @@ from lakemark.errors import NoRecordAsOf
 from lakemark.model.entry import Contents, Draft
 from lakemark.model.fold import fold
 from lakemark.model.record import record_for
-from lakemark.model.timeline import as_of, latest, lineage, newest_step, segments, usable
+from lakemark.model.timeline import as_of, latest, lineage, segments, usable
 from tests.model.histories import RUN, START, histories, manifest, settle, stamp
 
 
@@ -55,7 +55,7 @@ def test_a_rollback_leaves_later_records_behind():
     story.commit(20, timeline=2)
     assert steps(story) == [(2, 20), (1, 10)]
     assert steps(story, 1) == [(1, 30), (1, 20), (1, 10)]
-    assert (latest(story.state).record.timeline, newest_step(story.state)) == (2, 20)
+    assert (latest(story.state).record.timeline, latest(story.state).record.step) == (2, 20)
 
 
 def test_a_save_of_the_old_timeline_is_recorded_and_never_latest():

@@ -177,6 +177,11 @@ class Machine(RuleBasedStateMachine):
     def data_server_goes_away_or_comes_back(self, here):
         self.world.data.reachable = here
 
+    @rule()
+    def the_node_s_memory_is_lost(self):
+        """It is not history: no checkpoint is lost with it."""
+        self.world.journal.forget_all()
+
     @rule(which=st.integers(0, 9))
     def restore(self, which):
         record = self.any_record(which)

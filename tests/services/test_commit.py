@@ -1,5 +1,7 @@
 """Commit: one durable entry binds a checkpoint to its data; the same again is a no-op, other bytes are never lost."""
 
+from dataclasses import replace
+
 import pytest
 
 from lakemark.errors import Conflict, Incomplete, NotFound, Refused
@@ -51,6 +53,16 @@ def test_other_bytes_at_a_step_collide_and_change_nothing(world):
     assert made.supersedes == first.id
     assert world.state().records[first.id].superseded_by == made.id
     assert world.latest().record.id == made.id
+
+
+def test_nothing_lands_where_another_tier_s_disk_is_mounted(world):
+    world.open()
+    world.saves(100)
+    before = world.hot.records().records
+    world.hot._tier.identity = replace(world.hot.identity(), id="another tier's")
+    with pytest.raises(Refused, match="the place of the tier hot"):
+        commit(world.site(), asked(world.save(200), 200))
+    assert world.hot.records().records == before
 
 
 def test_what_is_not_a_checkpoint_yet_is_incomplete(world):

@@ -5,6 +5,7 @@ import pytest
 from lakemark.errors import Refused
 from lakemark.model.record import Evidence
 from lakemark.services.bind import bind
+from lakemark.services.commit import Commit, commit
 from lakemark.services.rollback_request import request
 from tests.services.world import RUN, World
 
@@ -130,7 +131,9 @@ def test_binding_a_run_is_for_saves_from_then_on(world):
     assert data(world, 200) == [(commit, Evidence.DECLARED)]
 
 
-def test_a_repin_after_a_process_went_back_by_itself_does_not_decide_either(world):
+@pytest.mark.parametrize("simulated", [False, True])
+def test_a_repin_after_a_process_went_back_by_itself_does_not_decide_either(world, simulated):
+    world.changes = {"simulated_clock": simulated}
     first, second = two_versions(world)
     for content in ("first try", "second try"):
         world.save(100, content)
@@ -141,3 +144,64 @@ def test_a_repin_after_a_process_went_back_by_itself_does_not_decide_either(worl
     world.sweep()
     assert world.at(200).record.timeline == 2
     assert sorted(data(world, 200)) == sorted([(first, Evidence.AMBIGUOUS), (second, Evidence.AMBIGUOUS)])
+
+
+def test_the_last_announcement_of_a_path_is_the_one_that_counts(world):
+    _, second = two_versions(world)
+    world.trainer().save(100)
+    world.repin()
+    world.clock.wait(minutes=1)
+    world.trainer().save(100, "again, with the second data")
+    world.sweep()
+    assert data(world, 100) == [(second, Evidence.OPENED)]
+    assert len(world.state().records) == 1
+    assert list(world.workspace.spooled(world.site().spool(RUN))) == []
+
+
+def test_a_commit_by_hand_takes_what_the_trainer_said_of_it(world):
+    first, _ = two_versions(world)
+    path = world.trainer().save(100, metrics={"loss": 2.0})
+    world.repin()
+    world.clock.wait(minutes=1)
+    world.open(job="2")
+    made = commit(world.site(), Commit(path=path, run=RUN, step=100, metrics={"accuracy": 0.5})).record
+    assert data(world, 100) == [(first, Evidence.OPENED)]
+    assert made.metrics == {"loss": 2.0, "accuracy": 0.5}
+    assert list(world.workspace.spooled(world.site().spool(RUN))) == []
+
+
+def test_a_process_that_started_after_a_rollback_without_resuming_may_have_either_data(world):
+    first, second = two_versions(world)
+    world.saves(100)
+    world.repin()
+    world.clock.wait(minutes=1)
+    world.open(job="2")
+    world.clock.wait(minutes=1)
+    world.roll_back(100)
+    world.clock.wait(minutes=1)
+    world.save(200)
+    world.sweep()
+    assert world.at(200).record.timeline == 1
+    assert sorted(data(world, 200)) == sorted([(first, Evidence.AMBIGUOUS), (second, Evidence.AMBIGUOUS)])
+
+
+def test_in_a_directory_nobody_bound_the_newest_attempt_is_only_a_guess(world):
+    first, second = two_versions(world)
+    world.repin()
+    world.clock.wait(minutes=1)
+    world.open(job="2")
+    world.clock.wait(minutes=1)
+    world.journal.forget_all()
+    world.save(100)
+    world.sweep()
+    assert sorted(data(world, 100)) == sorted([(first, Evidence.AMBIGUOUS), (second, Evidence.AMBIGUOUS)])
+
+
+def test_a_save_of_the_instant_an_attempt_began_may_be_of_the_one_before(world):
+    first, second = two_versions(world)
+    world.repin()
+    world.clock.wait(minutes=1)
+    world.save(100)
+    world.open(job="2")
+    world.sweep()
+    assert sorted(data(world, 100)) == sorted([(first, Evidence.AMBIGUOUS), (second, Evidence.AMBIGUOUS)])

@@ -13,7 +13,7 @@ from lakemark.services.bind import bind
 from lakemark.services.close_run import close_run, reopen_run
 from lakemark.services.observe import head_at, observe
 from lakemark.services.rollback_request import request
-from tests.services.world import OUT, POLICIES, RUN, World
+from tests.services.world import OUT, POLICIES, RUN, World, files
 
 
 def pin_states(world):
@@ -29,6 +29,17 @@ def test_open_resolves_pins_and_tells_the_trainer(world):
     assert (told.run, told.timeline, told.attempt, told.resume) == (RUN, 1, made.attempt, None)
     assert told.data[0].commit == head
     assert world.journal.directory(OUT).attempt == made.attempt
+
+
+def test_an_only_copy_is_un_shared_before_another_attempt_may_overwrite_it(world):
+    world.shelves["warm"].reachable = world.shelves["cold"].reachable = False
+    world.open(job="1")
+    world.saves(100)
+    record = world.at(100).record.id
+    expected = files(world.disk, OUT / "step-100")
+    world.open(job="2")
+    world.disk.write(OUT / "step-100" / "model.bin", b"overwritten in place")
+    assert files(world.disk, world.hot.path(world.hot.load(record))) == expected
 
 
 def test_the_same_job_is_the_same_attempt_and_another_is_not(world):

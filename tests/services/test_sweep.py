@@ -18,7 +18,7 @@ from lakemark.services.resume import resume
 from lakemark.services.rollback_apply import apply
 from lakemark.services.rollback_decide import approve
 from lakemark.services.rollback_request import request
-from lakemark.services.sweep import sweep
+from lakemark.services.sweep import Swept, collect, sweep
 from tests.services.crashing import At, KillAt, Killed, invariants, read_everything, settled
 from tests.services.world import OUT, RUN, World
 
@@ -211,8 +211,10 @@ def test_another_site_s_hot_is_not_touched(world):
     other.hot = MemoryHot(world.disk, name="hot", node="node-a")
     other.hot._tier = world.hot._tier
     other.disk = world.disk
+    other.open(watch=None)
     swept = other.sweep()
     assert world.hot.records().records == kept
+    assert other.state().records == {}
     assert any("of the ledger" in one.why for one in swept.pending)
 
 
@@ -264,10 +266,21 @@ def test_a_copy_on_its_way_into_a_shared_tier_is_not_taken_for_a_released_one(wo
     world.clock.wait(seconds=10)
     sweep(world.site(), move=False)
     record = world.at(100).record.id
-    at = At("replicate.stored", lambda: sweep(world.site()))
+    at = At("replicate.stored", lambda: collect(world.site(), Swept()))
     replicate(world.site(progress=at), RUN, record, to="warm")
     assert at.done
     invariants(world, {record})
+
+
+def test_two_copies_into_a_tier_at_once_are_recorded_once(world):
+    world.open()
+    world.save(100)
+    world.clock.wait(seconds=10)
+    sweep(world.site(), move=False)
+    record = world.at(100).record.id
+    at = At("replicate.stored", lambda: replicate(world.site(), RUN, record, to="warm"))
+    replicate(world.site(progress=at), RUN, record, to="warm")
+    assert world.kinds().count("replicated") == 1
 
 
 def interrupted(world, site):

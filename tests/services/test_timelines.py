@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from lakemark.model.timeline import as_of
+from lakemark.ports import Watched
 from lakemark.services.commit import Commit, commit
 from lakemark.services.restore import restore
 from lakemark.services.resume import resume
@@ -46,6 +47,17 @@ def test_nor_does_one_when_the_node_s_memory_is_lost(long_run):
     world.journal.forget_all()
     assert [made for made in world.sweep().committed if made.new] == []
     assert world.latest().record.step == 300
+
+
+def test_nor_does_one_when_only_the_files_were_forgotten(long_run):
+    """As after a crash between the entry and the node's own note of it, in a directory that was resumed into since."""
+    world = long_run
+    world.roll_back(300)
+    resume(world.site(), RUN, to=OUT, job="2")
+    world.journal._files.clear()
+    assert [made for made in world.sweep().committed if made.new] == []
+    assert world.latest().record.step == 300
+    assert steps(world, 2) == []
 
 
 def test_the_restored_checkpoint_is_not_a_new_save(long_run):
@@ -162,3 +174,16 @@ def test_two_nodes_jobs_and_a_stray_explicit_commit(long_run):
     world.roll_back(300)
     made = commit(world.site(), Commit(path=OUT / "step-600", run=RUN, step=600, directory=OUT))
     assert (made.new, made.record.timeline) == (False, 1)
+
+
+def test_a_directory_that_only_the_configuration_names_stays_with_who_saved_there(world):
+    world.changes = {"watch": (Watched(path=OUT, run=RUN),)}
+    world.open(watch=None)
+    for step in (100, 200):
+        world.save(step)
+        world.sweep()
+    world.roll_back(100)
+    world.save(300)
+    world.sweep()
+    assert world.at(300).record.timeline == 1
+    assert world.latest().record.step == 100

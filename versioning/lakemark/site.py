@@ -145,7 +145,14 @@ class Parts:
             blobs, shared = s3_blobs(tier, self.keys, journal=self.loaded.home / "uploads" / name), tier.shared
         else:
             raise Misconfigured(f"the tier {name} is of the kind {type(tier).__name__}", advice="Use directory or s3.")
-        return DvcStore(blobs, name=name, tier_class=tier.tier_class, domain=tier.domain, shared=shared)
+        return DvcStore(
+            blobs,
+            name=name,
+            tier_class=tier.tier_class,
+            domain=tier.domain,
+            shared=shared,
+            capacity_bytes=tier.capacity,
+        )
 
 
 class Later:

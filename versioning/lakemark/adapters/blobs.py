@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import BinaryIO, Protocol
 
 from lakemark.adapters.digests import Readable
@@ -68,3 +69,9 @@ class Blobs(Protocol):
 
     def takes_wrong_checksum(self, key: str) -> bool:
         """Whether the store accepts bytes whose stated checksum is another's; `key` is written and removed to see."""
+
+    def expiring_rule(self) -> str | None:
+        """The name of a rule of the store that removes objects of the place by itself; None where none is to be seen."""
+
+    def clock(self, key: str) -> datetime | None:
+        """The store's time, told with an answer about `key`, which exists; None where it is this machine's."""

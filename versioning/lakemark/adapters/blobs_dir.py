@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -122,6 +123,12 @@ class DirectoryBlobs:
 
     def takes_wrong_checksum(self, key: str) -> bool:  # noqa: ARG002 - nobody states one to a directory
         return False
+
+    def expiring_rule(self) -> str | None:
+        return None
+
+    def clock(self, key: str) -> datetime | None:  # noqa: ARG002 - a directory has no clock of its own
+        return None
 
     def _path(self, key: str) -> Path:
         return self._root / key

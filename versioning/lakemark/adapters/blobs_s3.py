@@ -12,6 +12,8 @@ import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
@@ -145,8 +147,13 @@ class S3Blobs:
         self.delete(key)
         return True
 
+    def clock(self, key: str) -> datetime | None:
+        with self._errors(key):
+            answer = self._client.head_object(**self._at(key))
+        text = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+        return parsedate_to_datetime(text) if text else None
+
     def expiring_rule(self) -> str | None:
-        """The id of an enabled bucket rule that expires objects under the prefix; None where there is none to see."""
         try:
             with self._errors(""):
                 rules = self._client.get_bucket_lifecycle_configuration(Bucket=self._place.bucket)["Rules"]

@@ -6,6 +6,7 @@ DVC's own code is not used: it neither fsyncs nor verifies. See `dvc_layout` for
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
@@ -19,7 +20,7 @@ from lakemark.adapters.dvc_collect import Collector, all_claims
 from lakemark.adapters.dvc_layout import Claim, Mark
 from lakemark.adapters.dvc_read import MISSING, ObjectReader
 from lakemark.adapters.pool import Buffers, run_all
-from lakemark.errors import Corrupt, NotFound, StoreUnavailable, quoted
+from lakemark.errors import Corrupt, NotFound, Refused, StoreUnavailable, quoted
 from lakemark.model.checkpoint import File
 from lakemark.model.ledger import Place
 from lakemark.ports.store import Checkpoint, Damage, Identity, Listing, Source, Stored, Usage
@@ -32,10 +33,18 @@ class DvcStore:
     """Implements `ports.CheckpointStore` for tiers of class warm or cold.
 
     domain: a domain of its own where None. shared: the place holds others' objects too: it is identified, never deleted from.
+    capacity_bytes: what its objects may take up in all; more is Refused.
     """
 
     def __init__(
-        self, blobs: Blobs, *, name: str, tier_class: str, domain: str | None = None, shared: bool = False
+        self,
+        blobs: Blobs,
+        *,
+        name: str,
+        tier_class: str,
+        domain: str | None = None,
+        shared: bool = False,
+        capacity_bytes: int | None = None,
     ) -> None:
         self.blobs = blobs
         self.name = name
@@ -44,6 +53,7 @@ class DvcStore:
         self.domain = domain or name
         self.place = Place(tier=name)
         self._shared = shared
+        self._capacity = capacity_bytes
         self._first: Identity | None = None
         self._objects: dict[str, Mapping[str, str]] = {}
 
@@ -83,6 +93,7 @@ class DvcStore:
         trusted = objects is not None
         if objects is None:
             objects = self._named(checkpoint, source, progress)
+        self._require_room(checkpoint, objects)
         claim = Claim(record=checkpoint.record, manifest=checkpoint.manifest, objects=objects, claimed_at=now)
         self.blobs.replace(layout.claim_key(checkpoint.record.id), claim.to_bytes())
         self._objects[checkpoint.record.id] = objects
@@ -177,12 +188,42 @@ class DvcStore:
         listing = self.blobs.list(layout.OBJECTS)
         return Usage(
             used_bytes=sum(listing.sizes.values()) if listing.complete else None,
-            capacity_bytes=space.capacity_bytes,
+            capacity_bytes=self._capacity or space.capacity_bytes,
             free_bytes=space.free_bytes,
             file_system_free_share=space.file_system_free_share,
         )
 
+    def expires(self) -> str | None:
+        return self.blobs.expiring_rule()
+
+    def clock(self) -> datetime | None:
+        return self.blobs.clock(tier_file.NAME)
+
+    def keep_ledger(self, bundle: BinaryIO) -> None:
+        self._first = tier_file.require_same(self.identity(), self._first, where=self.blobs.where)
+        size_bytes = bundle.seek(0, os.SEEK_END)
+        bundle.seek(0)
+        self.blobs.write(layout.LEDGER, bundle, size_bytes, overwrite=True)
+
+    def open_ledger(self) -> BinaryIO:
+        return self.blobs.open(layout.LEDGER)
+
     # Inside
+
+    def _require_room(self, checkpoint: Checkpoint, objects: Mapping[str, str]) -> None:
+        if self._capacity is None:
+            return
+        listed = self.blobs.list(layout.OBJECTS)
+        if not listed.complete:
+            raise StoreUnavailable(f"{self.name} did not list its objects to the end", advice="Try again.")
+        files = layout.distinct(checkpoint, objects)
+        new = sum(file.size_bytes for name, file in files.items() if layout.object_key(name) not in listed.sizes)
+        used = sum(listed.sizes.values())
+        if new and used + new > self._capacity:
+            raise Refused(
+                f"{self.name} holds {used} bytes; {new} more are beyond its capacity of {self._capacity}",
+                advice="Raise the tier's `capacity`, or release or prune something there: it goes after the grace.",
+            )
 
     def _bad(
         self, files: Mapping[str, File], part_size: int, progress: Progress, *, workers: int = WORKERS

@@ -6,6 +6,7 @@ files/md5/ab/cdef….dir              which files a checkpoint has: written last
 lakemark/records/<id>.json          a claim: record, manifest and object names; written before the bytes
 lakemark/parts/<…>.json             the same of one node's part
 lakemark/condemned/<md5>[.dir]      since when nothing has used the object
+lakemark/ledger.bundle              the ledger as it was a while ago, as a Git bundle
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ OBJECTS: Final = "files/md5/"
 RECORDS: Final = "lakemark/records/"
 PARTS: Final = "lakemark/parts/"
 CONDEMNED: Final = "lakemark/condemned/"
+LEDGER: Final = "lakemark/ledger.bundle"
 DIR: Final = ".dir"
 CLAIM: Final = "lakemark.tier-record/1"
 MARK: Final = "lakemark.condemned/1"

@@ -11,15 +11,16 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import pygit2
 
 from lakemark.adapters import git_pack, git_refs, git_tree
 from lakemark.adapters.files import fsync_directory, make_directories, os_errors, remove_tree, rename_new
+from lakemark.adapters.git_bundle import bundled
 from lakemark.adapters.git_history import History, S
 from lakemark.adapters.git_pointer import Remote
 from lakemark.adapters.git_tree import Row, git_errors
@@ -206,6 +207,9 @@ class GitLedger:
         if commit is None:
             raise NotFound(f"{branch} has no entry {sequence}", advice=f"See `lakemark log {branch}`.")
         return commit
+
+    def bundle(self) -> AbstractContextManager[BinaryIO]:
+        return bundled(self.path)
 
     def append(self, run: str, decide: Callable[[RunState], Draft], stamp: Stamp) -> Entry:
         return self._append(lambda: self._run_history(run), _valid(run, site=False), decide, stamp)

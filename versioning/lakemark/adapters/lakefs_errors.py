@@ -61,9 +61,7 @@ def error_for(status: int, message: str, *, about: str) -> LakemarkError:
         return Refused(seen, advice="A hook of the data repository refused it: see its actions in lakeFS.")
     if status in _TRANSIENT or status >= _SERVER_ERRORS:
         return _failed(seen, message)
-    return Usage(
-        seen, advice="Names of data repositories and branches obey lakeFS's rules; `data:` names the defaults."
-    )
+    return Usage(seen, advice=_NAMES)
 
 
 def unreachable(endpoint: str, error: Exception) -> StoreUnavailable:

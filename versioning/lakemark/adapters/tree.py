@@ -4,6 +4,7 @@
 <root>/<run>/<step>-<id12>/…            sealed trees
 <root>/.lakemark/sealed/<id>.json       a tree's marker: written last, removed first
 <root>/.lakemark/incoming/<token>/…     landings and removals under way, each held by its process
+<root>/.lakemark/ledger.bundle          the ledger as it was a while ago, as a Git bundle
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import BinaryIO, Final
 
 from lakemark.adapters import copying, tier_file
 from lakemark.adapters.digests import Verified
-from lakemark.adapters.files import as_ours, make_directories, os_errors, write_new, write_once
+from lakemark.adapters.files import as_ours, fsync_directory, make_directories, os_errors, write_new, write_once
 from lakemark.adapters.pool import Buffers
 from lakemark.adapters.space import Space
 from lakemark.adapters.tree_files import read_tree, write_tree
@@ -47,6 +48,7 @@ from lakemark.ports.work import Progress
 
 _INNER: Final = ".lakemark"
 _LINKED: Final = "linked.json"
+_LEDGER: Final = "ledger.bundle"
 _IGNORED: Final = ("lost+found", f".{tier_file.NAME}.")
 
 
@@ -263,6 +265,28 @@ class TreeStore:
             free_bytes=free,
             file_system_free_share=free / total if total else None,
         )
+
+    def expires(self) -> str | None:
+        return None
+
+    def clock(self) -> datetime | None:
+        return None
+
+    def keep_ledger(self, bundle: BinaryIO) -> None:
+        self._require_ours()
+        size_bytes = bundle.seek(0, os.SEEK_END)
+        bundle.seek(0)
+        with self._work() as place:
+            buffer = Buffers(1, copying.CHUNK_BYTES).acquire()
+            copying.write_stream(place / _LEDGER, bundle, size_bytes, buffer=buffer, mode=0o444)
+            os.rename(place / _LEDGER, self.root / _INNER / _LEDGER)
+            fsync_directory(self.root / _INNER)
+        self._bench.end(place.name)
+
+    def open_ledger(self) -> BinaryIO:
+        place = self.root / _INNER / _LEDGER
+        with os_errors(place):
+            return open(place, "rb", buffering=2**20)
 
     # Inside
 

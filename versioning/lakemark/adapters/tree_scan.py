@@ -17,7 +17,7 @@ from lakemark.adapters.files import as_ours
 from lakemark.errors import Incomplete, NotFound, Refused, quoted
 from lakemark.model.checkpoint import FileType, check_path, check_target
 
-_LATER: Final = "Let the trainer finish and commit it again; `lakemark watch` does so by itself."
+_LATER: Final = "Let the trainer finish and commit it again; the next `lakemark sweep` does so too."
 
 
 @dataclass(frozen=True, slots=True)

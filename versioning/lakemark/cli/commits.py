@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from lakemark.cli.listing import record_lines
+from lakemark.cli.options import Reason, Whole
 from lakemark.cli.output import plain, short, size, table
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.errors import NotFound, Usage
@@ -46,7 +47,7 @@ def commit(
     /,
     *,
     run: str,
-    step: int,
+    step: Whole,
     metric: Annotated[tuple[str, ...], _MANY] = (),
     part: str | None = None,
     wait: str | None = None,
@@ -99,7 +100,7 @@ def commit(
     return record_answer(here, done.record.id, name)
 
 
-def bind(target: str, /, *, data: str, reason: str, dry_run: bool = False) -> Answer:
+def bind(target: str, /, *, data: str, reason: Reason, dry_run: bool = False) -> Answer:
     """Say what data a record was trained with, or a run from now on. The commit is pinned first.
 
     Parameters
@@ -204,13 +205,12 @@ def _ids(records: list[RecordState]) -> list[str]:
 
 def _would_sweep(site: Site) -> Answer:
     from lakemark.services.demote import plan
-    from lakemark.services.find_saves import waiting
+    from lakemark.services.find_saves import directories, waiting
 
     said = [f"commit the announced save {path} of {run}" for run, path in waiting(site)]
     for run in site.ledger.runs():
         state = site.ledger.run(run)
-        watched = [Path(state.watch[site.node])] if site.node in state.watch and not state.closed else []
-        watched += [one.path for one in site.watch if one.run == run]
+        watched = [] if state.closed else directories(site, state)
         said += [f"commit {one.path} as {run}@{one.step}" for path in watched for one in _new(site, path)]
         moves = plan(site, run)
         step = {identity: found.record.step for identity, found in state.records.items()}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Parameter
 
 from lakemark.cli import mirroring
+from lakemark.cli.options import Reason
 from lakemark.cli.output import pairs, short
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.errors import Conflict, NotFound, Refused
@@ -51,7 +52,7 @@ def refuse(
     identity: str,
     /,
     *,
-    reason: str,
+    reason: Reason,
     as_: Annotated[str | None, Parameter(name="--as")] = None,
     dry_run: bool = False,
 ) -> Answer:

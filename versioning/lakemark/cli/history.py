@@ -129,11 +129,9 @@ class History:
         return why_kept(self.policies(), self._whole(run), now=now)
 
     def _whole(self, run: str) -> RunState:
-        """The run from the index, which is up to date: Git need not be asked."""
-        from lakemark.model.entry import parsed
-        from lakemark.model.fold import fold
-
-        return fold(run, (parsed(entry, record) for _, entry, record in self.index.rows(run)))
+        """The run from the index, which is up to date: Git need not be asked, and records are read as they are looked at."""
+        known = self.index.known(run)
+        return RunState(run=run) if known is None else known.state
 
 
 class _Structures(Mapping[str, RunState]):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from lakemark.cli.options import Whole
 from lakemark.cli.output import instant, pairs, short, size, table
 from lakemark.cli.session import Answer, Session, session
 from lakemark.errors import Usage
@@ -44,7 +45,7 @@ class Filters:
     expiring: str | None = None
     """Those that retention gives up within this time, such as 7d."""
 
-    limit: int = 50
+    limit: Whole = 50
     """How many, from 1 to 1000."""
 
     after: str | None = None
@@ -103,13 +104,13 @@ def show(record: str, /) -> Answer:
     here = session()
     found = here.history.found(record, now=here.now)
     commit = here.history.index.revision(found.record.run, found.sequence)
-    manifest = here.parts.ledger.manifest(found.record.run, found.record.id)
+    manifest = here.parts.ledger.manifest_at(commit)
     view = here.history.view(found)
     document = {**view, "manifest": manifest.as_json(), "git_commit": commit}
     return Answer(document=document, lines=record_lines(found, view, git_commit=commit))
 
 
-def log(run: str, /, *, limit: int = _LOG) -> Answer:
+def log(run: str, /, *, limit: Whole = _LOG) -> Answer:
     """Show a run's entries in order, oldest first; `site` for the site's own.
 
     Parameters

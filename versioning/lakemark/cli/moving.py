@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from lakemark.cli.commits import record_answer
+from lakemark.cli.options import Reason, Whole
 from lakemark.cli.output import pairs, plain, short, size
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.errors import Refused, Usage
@@ -49,7 +50,12 @@ def replicate(record: str, /, *, to: str, dry_run: bool = False) -> Answer:
 
 
 def release(
-    record: str, /, *, from_: Annotated[str, Parameter(name="--from")], reason: str = "asked for", dry_run: bool = False
+    record: str,
+    /,
+    *,
+    from_: Annotated[str, Parameter(name="--from")],
+    reason: Reason = "asked for",
+    dry_run: bool = False,
 ) -> Answer:
     """Drop a replica from a tier. Slower ones in other failure domains are read back in full first.
 
@@ -152,7 +158,7 @@ def resume(
     to: Path,
     record: str | None = None,
     job: str | None = None,
-    world: int | None = None,
+    world: Whole | None = None,
     dry_run: bool = False,
 ) -> Answer:
     """Make a run's directory ready to train on: the newest resumable record in it, later steps moved aside.

@@ -5,13 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter, Token
 
 from lakemark.errors import Usage
 
 CONFIG: Final = "--config"
 _FLAGS: Final = {"--json": "json", "--quiet": "quiet", "-q": "quiet", "--verbose": "verbose", "-v": "verbose"}
 HELP: Final = "Everywhere: --config FILE --json --quiet --verbose, before or after the command."
+
+
+def _whole(_: type, tokens: Sequence[Token]) -> int:
+    text = tokens[0].value
+    if not (text.isascii() and text.removeprefix("-").isdigit()):
+        raise ValueError(f"{text!r} is not a whole number of the digits 0 to 9")
+    return int(text)
+
+
+def _said(_: type, reason: Any) -> None:  # noqa: ANN401 - what cyclopts hands over
+    if not str(reason).strip():
+        raise ValueError("it is empty: say why, it stays in the history")
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
+"""A whole number in the digits 0 to 9: `int` would take full-width digits and 1_000, too."""
+
+Reason = Annotated[str, Parameter(validator=_said)]
+"""Why something was decided: never empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from lakemark.cli import mirroring
+from lakemark.cli.options import Reason
 from lakemark.cli.output import instant, pairs, plain, short, size, table
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.errors import Usage
@@ -44,7 +45,7 @@ def plan(
     /,
     *,
     to: str,
-    reason: str,
+    reason: Reason,
     ways: Annotated[Ways | None, Parameter(name="*")] = None,
     dry_run: bool = False,
 ) -> Answer:
@@ -74,7 +75,7 @@ def request(
     /,
     *,
     to: str,
-    reason: str,
+    reason: Reason,
     ways: Annotated[Ways | None, Parameter(name="*")] = None,
     dry_run: bool = False,
 ) -> Answer:
@@ -210,8 +211,6 @@ def rollback_lines(state: RollbackState) -> list[str]:
 def _wish(here: Session, run: str, to: str, *, reason: str, ways: Ways | None) -> Wish:
     from lakemark.services.rollback_request import Wish
 
-    if not reason.strip():
-        raise Usage("--reason is empty", advice="Say why: it stays in the history.")
     asked = ways or Ways()
     try:
         flags = Flags(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from lakemark.cli.options import Reason, Whole
 from lakemark.cli.output import ago, instant, pairs, short, table
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.errors import Usage
@@ -33,13 +34,13 @@ class Opening:
     parent: str | None = None
     """RECORD this run goes on from."""
 
-    parts: int = 1
+    parts: Whole = 1
     """Of how many parts a checkpoint is made; this version keeps checkpoints of one part."""
 
     repin: bool = False
     """Take the branches' present heads from now on: a new interval of an open run."""
 
-    at_step: int | None = None
+    at_step: Whole | None = None
     """With --repin: the step from which on the trainer reads them."""
 
     watch: Path | None = None
@@ -162,7 +163,7 @@ def show_run(run: str, /) -> Answer:
     return Answer(document=document, lines=_run_lines(here, state, newest, timelines=timelines, pins=pins))
 
 
-def close_run(run: str, /, *, reason: str, dry_run: bool = False) -> Answer:
+def close_run(run: str, /, *, reason: Reason, dry_run: bool = False) -> Answer:
     """Close a run: nothing more is committed to it, and its pins are needed only by its records.
 
     Parameters
@@ -185,7 +186,7 @@ def close_run(run: str, /, *, reason: str, dry_run: bool = False) -> Answer:
     return _after(here, name)
 
 
-def reopen_run(run: str, /, *, reason: str, dry_run: bool = False) -> Answer:
+def reopen_run(run: str, /, *, reason: Reason, dry_run: bool = False) -> Answer:
     """Reopen a closed run.
 
     Parameters

@@ -219,6 +219,19 @@ def _knows_objects(opens: Opens) -> None:
     require(Place(tier="warm") in again.run(run).records[record.id].replicas, "the replica is missing")
 
 
+def _bundles_everything(opens: Opens) -> None:
+    ledger = opens()
+    _open(ledger, "bundled")
+    with ledger.bundle() as bundle:
+        before = bundle.read()
+    _commit(ledger, "bundled", 10)
+    with opens().bundle() as bundle:
+        after = bundle.read()
+        bundle.seek(0)
+        require(bundle.read() == after, "a bundle can't be read twice")
+    require(before and after != before, "a bundle lacks what was appended before it")
+
+
 def _says_what_is_missing(opens: Opens) -> None:
     ledger = opens()
     nobody = ledger.run("nobody")
@@ -268,6 +281,7 @@ CHECKS: Final = (
     Check("unknown", "Unknown kinds and fields come back unchanged.", _keeps_the_unknown, probe=False),
     Check("history", "Nothing appended is changed by what comes later.", _never_changes, probe=False),
     Check("objects", "Objects are those of the newest replica in the tier.", _knows_objects, probe=False),
+    Check("bundle", "A bundle holds all that was appended before.", _bundles_everything, probe=False),
     Check(
         "missing",
         "What is not there is NotFound or empty, and asking makes nothing.",

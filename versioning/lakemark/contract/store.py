@@ -284,6 +284,23 @@ def _says_how_full(shelf: Shelf) -> None:
     require(share is None or 0 <= share <= 1, f"file_system_free_share is {share}")
 
 
+def _lasts(shelf: Shelf) -> None:
+    rule = shelf.store.expires()
+    require(rule is None, f"its own rule {rule} removes objects after some time")
+
+
+def _tells_its_time(shelf: Shelf) -> None:
+    time = shelf.store.clock()
+    require(time is None or time.utcoffset() is not None, f"its time, {time}, has no offset")
+
+
+def _keeps_the_ledger(shelf: Shelf) -> None:
+    for bundle in (secrets.token_bytes(5000), secrets.token_bytes(50)):
+        shelf.store.keep_ledger(io.BytesIO(bundle))
+        with (shelf.again or (lambda: shelf.store))().open_ledger() as copy:
+            require(copy.read() == bundle, "the copy of the ledger is not what was handed in last")
+
+
 CHECKS: Final = (
     Check("whole", "What was put is there whole, listed, readable and verified.", _stores_whole),
     Check("others", "What was put is there for other processes, and what was dropped is not.", _is_there_for_others),
@@ -298,6 +315,9 @@ CHECKS: Final = (
     Check("foreign", "A place without identity, or with others' files, is Refused.", _refuses_places_not_its_own),
     Check("readers", "Any number of readers get the stored bytes at once.", _serves_many_readers),
     Check("usage", "How full it is makes sense.", _says_how_full),
+    Check("lasting", "Nothing removes what lies there but whoever put it there.", _lasts),
+    Check("clock", "Where it tells a time of its own, it is an instant.", _tells_its_time),
+    Check("ledger", "It keeps the newest copy of the ledger.", _keeps_the_ledger, probe=False),
 )
 
 

@@ -165,10 +165,6 @@ class Index:
         """The newest `limit` entries (None: all) of a run or of `site`, in order of sequence."""
         return tuple(self._asked(partial(_entries, branch=branch, newest=limit)))
 
-    def mentioning(self, record: str) -> tuple[Entry, ...]:
-        """The entries that name `record` (64 hex) as theirs, in order; bulk entries that list it are not among them."""
-        return self._asked(partial(_of_record, record=record))
-
     def revision(self, branch: str, sequence: int) -> str:
         """The entry's commit. Raises NotFound."""
         found = self._asked(partial(_revision, branch=branch, sequence=sequence))
@@ -299,15 +295,6 @@ def _entries(connection: sqlite3.Connection, *, branch: str, newest: int | None)
         (branch, -1 if newest is None else newest),
     ).fetchall()
     return [parsed(row[0], None)[0] for row in reversed(rows)]
-
-
-def _of_record(connection: sqlite3.Connection, *, record: str) -> tuple[Entry, ...]:
-    rows = connection.execute(
-        "SELECT e.entry FROM entries e JOIN records r ON e.branch = r.branch "
-        "WHERE r.record = ? AND e.of = ? ORDER BY e.sequence",
-        (record, record),
-    )
-    return tuple(parsed(row[0], None)[0] for row in rows)
 
 
 def _revision(connection: sqlite3.Connection, *, branch: str, sequence: int) -> str | None:

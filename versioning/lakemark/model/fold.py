@@ -276,6 +276,8 @@ def _pruned(state: RunState, entry: Entry, _contents: Contents) -> None:
         reasons = tuple(str(reason) for reason in _sequence(item, "reasons")) or ("pruned",)
         identity, thinned = _text(item, "record"), bool(item.get("thinned"))
         _change(state, identity, pruned=reasons, pruned_at=entry.recorded_at, thinned=thinned)
+        if thinned:  # without grace: its last bytes go at once
+            _change(state, identity, replicas={})
 
 
 def _unpruned(state: RunState, entry: Entry, _contents: Contents) -> None:

@@ -109,17 +109,18 @@ def data_of(state: RunState, save: Save) -> tuple[DataRef, ...]:
         return save.data
     timeline = timeline_of(state, save)
     attempt = state.attempts.get(save.attempt or "")
-    intervals = _intervals(state, timeline)
-    choices = list(dict.fromkeys(_plain(interval.data) for interval in intervals))
-    if attempt is not None and _began_with(state, attempt, timeline):
-        later = [_plain(interval.data) for interval in intervals if interval.sequence > attempt.sequence]
-        choices = list(dict.fromkeys([_plain(attempt.data), *later]))
-    if len(choices) <= 1:
-        return choices[0] if choices else ()
-    if attempt is not None and _opened_last(attempt, save, newest=intervals[-1].sequence):
-        return _plain(attempt.data)
-    every = dict.fromkeys(ref for choice in choices for ref in choice)
-    return tuple(replace(ref, evidence=Evidence.AMBIGUOUS) for ref in every)
+    if save.directory_timeline is None:
+        choices = [interval.data for interval in state.intervals]
+    elif attempt is not None and _by_it(state, save, attempt, timeline=timeline):
+        choices = [attempt.data]
+    else:
+        choices = [interval.data for interval in _intervals(state, timeline)]
+    began = attempt.sequence if attempt is not None else 0
+    choices.extend(interval.data for interval in state.intervals if interval.sequence > began)
+    if len({frozenset((ref.repository, ref.commit) for ref in choice) for choice in choices}) <= 1:
+        return _plain(choices[0]) if choices else ()
+    every = dict.fromkeys(replace(ref, evidence=Evidence.AMBIGUOUS) for choice in choices for ref in _plain(choice))
+    return tuple(every)
 
 
 def before(state: RunState, timeline: int, step: int) -> RecordState | None:
@@ -160,16 +161,12 @@ def _intervals(state: RunState, timeline: int) -> list[Interval]:
     return found or state.intervals[-1:]
 
 
-def _began_with(state: RunState, attempt: Attempt, timeline: int) -> bool:
-    """Whether the attempt opened the timeline by resuming: no other process saves into it, and none before it."""
+def _by_it(state: RunState, save: Save, attempt: Attempt, *, timeline: int) -> bool:
+    """Whether no older process can have saved it: the attempt opened its timeline by resuming, or began before the files."""
     opened = state.timelines.get(timeline)
-    return opened is not None and attempt.sequence == opened.sequence and bool(attempt.data)
-
-
-def _opened_last(attempt: Attempt, save: Save, *, newest: int) -> bool:
-    """Whether the attempt began after the last change of data, and the save came after that."""
-    started_after = attempt.sequence > newest and bool(attempt.data)
-    return started_after and save.newest_mtime is not None and save.newest_mtime > attempt.started_at
+    resumed = opened is not None and attempt.sequence == opened.sequence
+    later = save.newest_mtime is not None and save.newest_mtime > attempt.started_at
+    return bool(attempt.data) and (resumed or later)
 
 
 def _went_back(state: RunState, save: Save, timeline: int) -> bool:

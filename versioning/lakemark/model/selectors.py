@@ -261,7 +261,7 @@ def _by_prefix(digits: str, states: Mapping[str, RunState]) -> RecordState:
 
 
 def _at_step(state: RunState, timeline: int | None, step: int) -> RecordState:
-    found = next((found for found in lineage(state, timeline) if found.record.step == step), None)
+    found = next(lineage(state, timeline, step=step), None)
     if found is not None:
         return found
     steps = sorted(found.record.step for found in lineage(state, timeline))

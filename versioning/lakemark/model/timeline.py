@@ -29,17 +29,19 @@ def forked_from(state: RunState, timeline: int | None = None) -> frozenset[str]:
     return frozenset(found.fork.record for found in opened if found is not None and found.fork is not None)
 
 
-def lineage(state: RunState, timeline: int | None = None) -> Iterator[RecordState]:
+def lineage(state: RunState, timeline: int | None = None, *, step: int | None = None) -> Iterator[RecordState]:
     """The records of a timeline, newest step first, then its parent's up to the fork, and so on to the root.
 
     Of several records at one step the one appended last comes first. Superseded and conflicting ones are left out.
     A fork's step counts only by the record it names: another record at that step in the parent is not of the lineage.
+    step: only those of this step, without looking at the others.
     """
     forks = forked_from(state, timeline)
     for number, bound in segments(state, timeline):
-        for step, _, identity in reversed(state.by_step.get(number, ())):
+        for there, _, identity in reversed(state.by_step.get(number, ())):
             fork = identity in forks
-            if bound is not None and (step > bound or (step == bound and not fork)):
+            above = bound is not None and (there > bound or (there == bound and not fork))
+            if above or step not in (None, there):
                 continue
             found = state.records[identity]
             if found.stands or fork:
@@ -75,8 +77,3 @@ def usable(found: RecordState, *, at: datetime | None = None) -> bool:
     """Neither quarantined nor pruned: now, or as known at `at`."""
     stopped = [when for when in (found.quarantined_at, found.pruned_at) if when is not None]
     return not any(at is None or when <= at for when in stopped)
-
-
-def newest_step(state: RunState, timeline: int | None = None) -> int | None:
-    """The greatest step committed in the lineage, whatever became of the record."""
-    return next((found.record.step for found in lineage(state, timeline)), None)

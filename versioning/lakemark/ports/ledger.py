@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import BinaryIO, Protocol, runtime_checkable
 
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import Contents, Draft, Entry, Stamp
@@ -23,6 +24,7 @@ class Ledger(Protocol):
     - What `decide` raises leaves nothing behind.
     - Unknown kinds and fields written by others come back unchanged.
     - Nothing that was appended is ever changed or removed.
+    - `bundle` holds every entry appended before it was asked for.
 
     Raises: Denied for a ledger of another owner, Corrupt where it can't be read, StoreUnavailable while a shared remote
     is out of reach.
@@ -61,6 +63,9 @@ class Ledger(Protocol):
 
     def revision(self, branch: str, sequence: int) -> str:
         """Names the entry's commit in the ledger's own terms (a Git commit id). Raises NotFound."""
+
+    def bundle(self) -> AbstractContextManager[BinaryIO]:
+        """The whole ledger as one stream that can be sought in: what a lost one is rebuilt from. Not of an empty one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from lakemark.errors import NotFound
 from lakemark.model.entry import Clock as ClockMark
 from lakemark.model.entry import Stamp
 from lakemark.model.ledger import Place
+from lakemark.model.names import original
 from lakemark.model.residence import Residence
 from lakemark.model.retention import RetentionPolicy
 from lakemark.ports.data import DataVersions, Strength
@@ -32,12 +33,41 @@ class Approval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """A directory trainers save into. run: a name, or a pattern with `{name}`. seen_as: its path inside a container."""
+    """A directory trainers save into.
+
+    run: a name, or a pattern in which `{name}` is what `*` stands for in `path`. data: what `run open` reads by default.
+    seen_as: the directory's path inside a container.
+    """
 
     path: Path
     run: str
     data: str | None = None
     seen_as: Path | None = None
+
+    def directory(self, run: str) -> Path | None:
+        """Where trainers of `run` save, if they do so here."""
+        before, pattern, after = self.run.partition("{name}")
+        if not pattern:
+            return self.path if self.run == run else None
+        written = original(run)
+        name = written[len(before) : len(written) - len(after)]
+        if f"{before}{name}{after}" != written or "/" in name or name in ("", ".", ".."):
+            return None
+        return Path(*(part.replace("*", name) for part in self.path.parts))
+
+    def here(self, run: str, path: Path) -> Path:
+        """`path`, as a trainer of `run` names it, on this node."""
+        directory = self.directory(run)
+        if directory is None or self.seen_as is None or not path.is_relative_to(self.seen_as):
+            return path
+        return directory / path.relative_to(self.seen_as)
+
+    def there(self, run: str, path: Path) -> Path:
+        """`path` of this node, as a trainer of `run` names it."""
+        directory = self.directory(run)
+        if directory is None or self.seen_as is None or not path.is_relative_to(directory):
+            return path
+        return self.seen_as / path.relative_to(directory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +133,14 @@ class Site:
                 f"{name!r} of node {place.node} is not reachable from {self.node}", advice="Run this on that node."
             )
         return found
+
+    def here(self, run: str, path: Path) -> Path:
+        """A path that a trainer of `run` wrote down, maybe inside a container, on this node."""
+        return next((found for one in self.watch if (found := one.here(run, path)) != path), path)
+
+    def there(self, run: str, path: Path) -> Path:
+        """A path of this node, as trainers of `run` name it."""
+        return next((found for one in self.watch if (found := one.there(run, path)) != path), path)
 
     def run_file(self, run: str) -> Path:
         return self.home / "runs" / f"{run}.json"

@@ -91,7 +91,9 @@ class CheckpointStore(Protocol):
     - `drop` makes the checkpoint absent before its first byte goes (marker first), leaves others that share objects whole,
       and is a no-op where there is nothing. Shared objects go only through `collect`, after the grace.
     - A place with another identity, or a non-empty one without any, is Refused and stays as it is.
-    - Nothing depends on a clock of the store.
+    - Nothing depends on a clock of the store; `clock` only says what it is.
+    - What lies there stays until somebody drops or collects it, unless `expires` names a rule.
+    - `open_ledger` gives what `keep_ledger` was handed last.
 
     Raises: StoreUnavailable (try again later), Denied, Refused (identity, full), Corrupt, NotFound (`open` of what is absent).
     """
@@ -142,6 +144,18 @@ class CheckpointStore(Protocol):
     def records(self) -> Listing: ...
 
     def usage(self) -> Usage: ...
+
+    def expires(self) -> str | None:
+        """The rule by which the place itself removes what lies there after some time; None where none is to be seen."""
+
+    def clock(self) -> datetime | None:
+        """The store's own time as it answers; None where it has no clock but this machine's."""
+
+    def keep_ledger(self, bundle: BinaryIO) -> None:
+        """Replaces the copy of the ledger that the tier keeps by all that is in `bundle`, which can be sought in."""
+
+    def open_ledger(self) -> AbstractContextManager[BinaryIO]:
+        """That copy. Raises NotFound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ Prefect runs as programs; nothing here imports it.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -149,6 +150,23 @@ def deploy(prefect_file: Path, *, environment: Mapping[str, str], within_seconds
         )
 
 
+def _job_template() -> dict[str, object]:
+    """That of Prefect's process pools, with the command said: else a second process, as slow to start, prepares each run."""
+    text = {"type": "string"}
+    variables: dict[str, dict[str, object]] = {
+        "command": {**text, "default": shlex.join([sys.executable, "-m", "prefect.engine"])},
+        "env": {"type": "object", "additionalProperties": text},
+        "labels": {"type": "object", "additionalProperties": text},
+        "name": {**text},
+        "stream_output": {"type": "boolean", "default": True},
+        "working_dir": {**text},
+    }
+    return {
+        "job_configuration": {name: f"{{{{ {name} }}}}" for name in variables},
+        "variables": {"type": "object", "properties": variables},
+    }
+
+
 def _program() -> Sequence[str]:
     if find_spec("prefect") is None:
         raise Misconfigured(
@@ -194,7 +212,7 @@ class Api:
         A worker that polls one missing queue gets nothing from the others either.
         """
         if self._origin().ask("GET", f"/api/work_pools/{POOL}").status == _NOT_FOUND:
-            self._change("/work_pools/", {"name": POOL, "type": "process"})
+            self._change("/work_pools/", {"name": POOL, "type": "process", "base_job_template": _job_template()})
         for queue in queues(node):
             self._change(f"/work_pools/{POOL}/queues", {"name": queue})
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from lakemark.errors import NotFound, Refused
 from lakemark.model.entry import Means
 from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.site_ledger import SiteState
-from lakemark.ports import Checkpoint, CheckpointStore, Site
+from lakemark.model.tiers import SKEW
+from lakemark.ports import Checkpoint, CheckpointStore, Site, Spooled
 
 T = TypeVar("T")
 
@@ -48,6 +51,11 @@ def checkpoint(site: Site, found: RecordState, *, tier: str | None = None) -> Ch
     return Checkpoint(record=record, manifest=site.ledger.manifest(record.run, record.id), objects=objects)
 
 
+def announced(site: Site, run: str) -> Iterator[Spooled]:
+    """What trainers of the run announced and nobody committed yet, by the paths of this node."""
+    return (replace(one, path=site.here(run, one.path)) for one in site.workspace.spooled(site.spool(run)))
+
+
 def require_writable(state: RunState | SiteState) -> None:
     """Raises Refused where an entry of a newer version says that this one may only read."""
     if state.blocked is Means.READ_ONLY:
@@ -74,6 +82,27 @@ def require_identity(site: Site, store: CheckpointStore) -> None:
         raise Refused(
             f"the place of the tier {store.name} {shown}; the ledger knows it as {seen.id[:8]}",
             advice="Is its disk mounted, and is it the right one? Nothing was changed.",
+        )
+
+
+def require_lasting(store: CheckpointStore) -> None:
+    """Raises Refused where the place removes things by itself: its replicas justify no release."""
+    rule = store.expires()
+    if rule is not None:
+        raise Refused(
+            f"the store of the tier {store.name} removes objects by itself, by its rule {rule}",
+            advice="Take that rule away from the tier's prefix; until then its replicas count for nothing.",
+        )
+
+
+def require_clock(site: Site, store: CheckpointStore) -> None:
+    """Raises Refused where this node's clock is more than five minutes from the store's: no grace can be told then."""
+    theirs = None if site.simulated_clock else store.clock()
+    if theirs is not None and abs(site.now() - theirs) > SKEW:
+        away = round((site.now() - theirs).total_seconds())
+        raise Refused(
+            f"this clock is {away:+d} s from that of the tier {store.name}: nothing is deleted",
+            advice="Set this machine's clock, with NTP; `lakemark doctor` compares it with every server's.",
         )
 
 

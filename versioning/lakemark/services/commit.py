@@ -15,7 +15,7 @@ from lakemark.model.ledger import RunState
 from lakemark.model.placing import Placement, Save, place
 from lakemark.model.record import Code, Record, record_for
 from lakemark.ports import Checkpoint, Directory, KnownFile, Landed, Site, Spooled, Verdict
-from lakemark.services.appending import Settled, opened, require_writable
+from lakemark.services.appending import Settled, announced, opened, require_identity, require_writable, tier_key
 
 _TRIES = 8
 
@@ -63,12 +63,15 @@ def commit(site: Site, asked: Commit) -> Committed:
     """Commits one checkpoint, durably.
 
     Raises NotFound (run, path), Incomplete (not a finished checkpoint, or still changing), Conflict (other bytes at this
-    step), Refused (names, links, disk full, closed run), Denied. Whatever it raises, nothing of it stays in hot or ledger.
+    step), Refused (names, links, disk full, closed run, another tier in hot's place), Denied. Whatever it raises, nothing of
+    it stays in hot or ledger.
     """
     state = opened(site, asked.run)
     require_writable(state)
     _require_open(state)
     _require_numbers(asked.metrics)
+    if tier_key(site, site.hot) in site.ledger.site().tiers:
+        require_identity(site, site.hot)
     asked = _announced(site, asked)
     taken = _land(site, asked)
     site.progress.step("commit.landed")
@@ -116,9 +119,7 @@ def _announced(site: Site, asked: Commit) -> Commit:
     """With what the trainer said of this very save, where it did: that is better than any guess."""
     if asked.spooled is not None:
         return asked
-    here = [
-        one for one in site.workspace.spooled(site.spool(asked.run)) if (one.path, one.step) == (asked.path, asked.step)
-    ]
+    here = [one for one in announced(site, asked.run) if (one.path, one.step) == (asked.path, asked.step)]
     return replace(asked, spooled=max(here, key=lambda one: one.saved_at, default=None))
 
 
@@ -131,9 +132,9 @@ def _land(site: Site, asked: Commit) -> _Taken:
         raise Incomplete(
             f"{asked.path} is {found.verdict}: {found.why}", advice="Commit it when the trainer has finished it."
         )
-    announced = asked.spooled is not None or not asked.found
+    finished = asked.spooled is not None or not asked.found
     quiet = (
-        asked.quiet_seconds if asked.quiet_seconds is not None else (0.0 if announced else site.policies.quiet_seconds)
+        asked.quiet_seconds if asked.quiet_seconds is not None else (0.0 if finished else site.policies.quiet_seconds)
     )
     identities = site.workspace.identities(asked.path)
     landed = site.hot.land(asked.path, quiet_seconds=quiet, roles=roles, progress=site.progress)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 from lakemark.errors import LakemarkError, NoReplica, StoreUnavailable
 from lakemark.model.canonical import JSON
-from lakemark.model.entry import Draft
+from lakemark.model.entry import Draft, Means
 from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.residence import Move, Moves, Recheck, Release, Tier
-from lakemark.model.retention import RetentionPolicy, apply_policy
+from lakemark.model.retention import holds
 from lakemark.model.rollback import target_of
 from lakemark.model.tiers import plan_moves
-from lakemark.model.timeline import lineage
 from lakemark.ports import Site
-from lakemark.services.appending import Settled, checkpoint, require_identity
+from lakemark.services.appending import Settled, checkpoint, require_identity, require_lasting
+from lakemark.services.keeping import why_kept
 from lakemark.services.release import release_all
 from lakemark.services.replicate import replicate
 from lakemark.services.verify import Look, look, record_looks
@@ -59,6 +58,8 @@ def demote(site: Site, run: str) -> Demoted:
                 failed.add((move.record, move.tier))
     _recheck(site, run, plan(site, run, tiers).recheck, result)
     final = plan(site, run, tiers)
+    if final.release:
+        final = plan(site, run, _lasting(site, tiers, result))
     try:
         result.released.extend(release_all(site, run, final.release))
     except LakemarkError as error:
@@ -92,35 +93,9 @@ def tier_of(site: Site, name: str) -> Tier:
 
 
 def kept(site: Site, state: RunState) -> frozenset[str]:
-    """Ids of the records retention would keep: the current lineage by the run's policy, the rest by `abandoned`."""
-    current = list(lineage(state))
-    ids = {found.record.id for found in current}
-    left: dict[int, list[RecordState]] = {}
-    for found in state.records.values():
-        if found.record.id not in ids:
-            left.setdefault(found.record.timeline, []).append(found)
-    result: set[str] = set()
-    for records, policy in [
-        (current, policy_of(site, state.run)),
-        *((rows, policy_of(site, None)) for rows in left.values()),
-    ]:
-        if policy is None:
-            result.update(found.record.id for found in records)
-            continue
-        verdict = apply_policy(
-            records, policy, now=site.now(), zone=site.policies.retention_zone, min_keep=site.policies.min_keep
-        )
-        result.update(one.record for one in verdict.keep)
-    return frozenset(result)
-
-
-def policy_of(site: Site, run: str | None) -> RetentionPolicy | None:
-    """The first pattern that matches the run, else `default`; for None that of timelines left behind. None: keep all."""
-    policies = site.policies.retention
-    if run is None:
-        return policies.get("abandoned")
-    named = [name for name in policies if name not in ("default", "abandoned") and fnmatchcase(run, name)]
-    return policies.get(named[0] if named else "default")
+    """Ids of the records retention would keep."""
+    verdicts = why_kept(site.policies, state, now=site.now())
+    return frozenset(identity for identity, one in verdicts.items() if one.reasons)
 
 
 def _present(site: Site, result: Demoted) -> list[Tier]:
@@ -134,6 +109,19 @@ def _present(site: Site, result: Demoted) -> list[Tier]:
             continue
         tiers.append(tier_of(site, name))
     return tiers
+
+
+def _lasting(site: Site, tiers: Iterable[Tier], result: Demoted) -> list[Tier]:
+    """Without those whose store removes objects by itself, or can't be asked: they are no survivors."""
+    lasting: list[Tier] = []
+    for tier in tiers:
+        try:
+            require_lasting(site.store(tier.name))
+        except LakemarkError as error:
+            result.pending.append(_pending(f"tier {tier.name}", error))
+        else:
+            lasting.append(tier)
+    return lasting
 
 
 def _replicate(site: Site, move: Move, result: Demoted) -> bool:
@@ -169,25 +157,28 @@ def _thin(site: Site, run: str) -> list[str]:
     Never the newest, a held record, or the target of an open rollback.
     """
     state = site.ledger.run(run)
-    if site.policies.when_full != "thin" or not _full(site) or state.blocked.value != "ignore":
+    if site.policies.when_full != "thin" or not site.hot.full() or state.blocked is not Means.IGNORE:
         return []
-    keep = kept(site, state) | {target_of(request) for request in state.rollbacks.values() if request.open}
+    keep = kept(site, state)
     thinned: list[str] = []
     for found in sorted(state.records.values(), key=lambda found: found.instant):
-        alone = set(found.replicas) == {site.hot.place}
-        if not alone or found.held or found.pruned is not None or found.record.id in keep:
+        if found.record.id in keep or not _thinnable(site, state, found):
             continue
-        if not _full(site):
+        if not site.hot.full():
             break
         held = checkpoint(site, found)
         if _record_thinned(site, found):
+            site.progress.step("thin.recorded")
             site.hot.drop(held, now=site.now())
             thinned.append(found.record.id)
     return thinned
 
 
-def _full(site: Site) -> bool:
-    return site.hot.full()
+def _thinnable(site: Site, state: RunState, found: RecordState) -> bool:
+    """A last copy in hot that nobody holds and no open rollback goes back to."""
+    wanted = any(request.open and target_of(request) == found.record.id for request in state.rollbacks.values())
+    alone = set(found.replicas) == {site.hot.place}
+    return alone and found.pruned is None and not holds(found, site.now()) and not wanted
 
 
 def _record_thinned(site: Site, found: RecordState) -> bool:
@@ -195,8 +186,7 @@ def _record_thinned(site: Site, found: RecordState) -> bool:
     item: dict[str, JSON] = {"record": record.id, "reasons": ["thinned: hot is below min_free"], "thinned": True}
 
     def decide(state: RunState) -> Draft:
-        now = state.records[record.id]
-        if now.pruned is not None or now.held or set(now.replicas) != {site.hot.place}:
+        if state.blocked is not Means.IGNORE or not _thinnable(site, state, state.records[record.id]):
             raise Settled(None)
         return Draft(kind="pruned", timeline=record.timeline, body={"items": [item]}, reason="thinned")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from lakemark.errors import Incomplete, LakemarkError
 from lakemark.model.ledger import RunState
 from lakemark.ports import Directory, Found, Site, Spooled, Verdict
+from lakemark.services.appending import announced
 from lakemark.services.commit import Commit, Committed, commit
 
 
@@ -33,7 +34,7 @@ def commit_found(site: Site) -> Saves:
         if state.closed:
             continue
         _announced(site, run, saves)
-        for directory in _directories(site, state):
+        for directory in directories(site, state):
             _directory(site, run, directory, saves)
     return saves
 
@@ -43,7 +44,7 @@ def commit_directory(site: Site, run: str, directory: Path) -> Saves:
     saves = Saves()
     _announced(site, run, saves)
     bound = site.journal.directory(directory)
-    if (bound is not None and bound.run == run) or directory in _directories(site, site.ledger.run(run)):
+    if (bound is not None and bound.run == run) or directory in directories(site, site.ledger.run(run)):
         _directory(site, run, directory, saves)
     return saves
 
@@ -59,7 +60,7 @@ def _announced(site: Site, run: str, saves: Saves) -> None:
 
 def waiting(site: Site) -> list[tuple[str, Path]]:
     """(run, path) of announced saves not yet committed: what `status` shows."""
-    return [(run, spooled.path) for run in site.ledger.runs() for spooled in site.workspace.spooled(site.spool(run))]
+    return [(run, spooled.path) for run in site.ledger.runs() for spooled in announced(site, run)]
 
 
 def _directory(site: Site, run: str, directory: Path, saves: Saves) -> None:
@@ -78,7 +79,7 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves) -> None:
 def _newest(site: Site, run: str) -> list[Spooled]:
     """The last announcement of each path: what an earlier one spoke of was overwritten."""
     newest: dict[Path, Spooled] = {}
-    for spooled in list(site.workspace.spooled(site.spool(run))):
+    for spooled in list(announced(site, run)):
         other = newest.get(spooled.path)
         if other is not None and other.saved_at > spooled.saved_at:
             site.workspace.unspool(spooled)
@@ -117,11 +118,12 @@ def _try(site: Site, asked: Commit, saves: Saves) -> None:
             saves.failed.append((asked.path, error))
 
 
-def _directories(site: Site, state: RunState) -> Iterator[Path]:
+def directories(site: Site, state: RunState) -> Iterator[Path]:
+    """Where the run's trainers save on this node: as `run open --watch` registered it, then as `watch:` says."""
     seen: set[Path] = set()
     named = state.watch.get(site.node)
     wanted = [Path(named)] if named else []
-    wanted.extend(watched.path for watched in site.watch if watched.run == state.run)
+    wanted.extend(path for one in site.watch if (path := one.directory(state.run)) is not None)
     for path in wanted:
         if path not in seen:
             seen.add(path)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
-from lakemark.errors import LakemarkError
+from lakemark.errors import DataGone, LakemarkError, NotFound
 from lakemark.model.canonical import digest
 from lakemark.model.entry import SITE, Contents, Entry
 from lakemark.model.ledger import RecordState, RunState
@@ -18,6 +19,8 @@ from lakemark.model.timeline import latest, lineage
 from lakemark.ports import Site, Strength
 from lakemark.services.appending import require_identity
 from lakemark.services.pins import needed
+
+_ANCESTORS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +139,7 @@ def _tiers(site: Site) -> Iterator[Violation]:
 
 
 def _pins(site: Site) -> Iterator[Violation]:
-    """Every data commit that something needs has a pin, and the server shows it."""
+    """Every data commit that something needs has a pin, the server shows it, and nobody edited the history it ends."""
     if site.data is None:
         return
     state = site.ledger.site()
@@ -148,9 +151,14 @@ def _pins(site: Site) -> Iterator[Violation]:
             continue
         try:
             strength = site.data.pin_strength(repository, commit, branch=pin.branch)
+            edited = site.data.altered(repository, commit, limit=_ANCESTORS)
         except LakemarkError as error:
             yield Violation(rule="reachable", what="lakeFS", why=str(error))
             return
+        for one in edited:
+            yield Violation(
+                rule="edited", what=what, why=f"its history was edited: {one} is not the id of that commit's fields"
+            )
         if strength is Strength.NONE:
             yield Violation(rule="pinned", what=what, why=f"the pin {pin.branch} is gone; {who[0]} needs it")
 
@@ -177,8 +185,6 @@ def lost_data(site: Site, records: list[RecordState], *, sample: int) -> list[di
 
 
 def _unreadable(site: Site, repository: str, commit: str, *, sample: int) -> tuple[str, ...] | None:
-    from lakemark.errors import DataGone, NotFound
-
     if site.data is None:
         return None
     try:

@@ -17,6 +17,7 @@ from lakemark.model.record import DataRef, Evidence
 from lakemark.ports import Directory, MadePin, RunFile, Site
 from lakemark.services import pins
 from lakemark.services.appending import Settled, opened, require_writable
+from lakemark.services.unshare import unshare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ def open_run(site: Site, asked: Opening) -> Opened:
     """Opens the run, or starts another attempt of it.
 
     Raises Usage (name), NotFound (branch, re-pin of an unopened run),
-    Refused (pin weaker than the site accepts), StoreUnavailable.
+    Refused (pin weaker than the site accepts, no room to un-share), StoreUnavailable.
     """
     if not is_run(asked.run):
         raise Usage(
@@ -73,6 +74,8 @@ def open_run(site: Site, asked: Opening) -> Opened:
     if fresh:
         _append_opened(site, asked, data)
         site.progress.step("open.recorded")
+    if not asked.repin:
+        unshare(site, state)
     attempt = _attempt(site, asked, data)
     run_file = write_run_file(site, asked.run, attempt=attempt)
     if asked.watch is not None:
@@ -135,6 +138,9 @@ def _defaults(site: Site, asked: Opening) -> list[str]:
     state = site.ledger.run(asked.run)
     if state.interval is not None and state.interval.data:
         return [f"{ref.repository}/{ref.branch}" for ref in state.interval.data]
+    watched = [one.data for one in site.watch if one.data and one.directory(asked.run) is not None]
+    if watched:
+        return watched[:1]
     return [f"{site.default_repository}/{site.default_branch}"] if site.default_repository else []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakemark.errors import Refused
+from lakemark.errors import LakemarkError, Refused
 from lakemark.model.entry import Draft
 from lakemark.model.site_ledger import SiteState
 from lakemark.ports import CheckpointStore, Identity, Site
@@ -22,7 +22,7 @@ def register_tier(site: Site, store: CheckpointStore) -> Identity:
             shown = f"is tier {found.id[:8]}" if found else "has no identity file"
             raise Refused(
                 f"the place of the tier {store.name} {shown}; the ledger knows it as {known.id[:8]}",
-                advice="Mount the right disk. A moved tier is registered again with `lakemark tier move`.",
+                advice="Mount the right disk, or give the new place another tier's name in lakemark.yaml.",
             )
         return found
     identity = store.claim(site.ledger.id, now=site.now())
@@ -48,12 +48,12 @@ def register_tier(site: Site, store: CheckpointStore) -> Identity:
     return identity
 
 
-def register_all(site: Site) -> dict[str, Identity | Exception]:
+def register_all(site: Site) -> dict[str, Identity | LakemarkError]:
     """Every tier of the site; for each what it is, or the error that kept it out."""
-    result: dict[str, Identity | Exception] = {}
+    result: dict[str, Identity | LakemarkError] = {}
     for name, store in site.tiers.items():
         try:
             result[name] = register_tier(site, store)
-        except Exception as error:  # noqa: BLE001 - reported per tier, by name; one tier away must not hide the others
+        except LakemarkError as error:
             result[name] = error
     return result

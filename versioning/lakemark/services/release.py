@@ -16,8 +16,10 @@ from lakemark.services.appending import (
     checkpoint,
     opened,
     recorded,
+    require_clock,
     require_deletable,
     require_identity,
+    require_lasting,
 )
 from lakemark.services.verify import look, record_looks
 
@@ -50,6 +52,9 @@ def release_all(site: Site, run: str, releases: Sequence[Release]) -> list[Relea
         return []
     for name in {one.place.tier for one in releases} | {one.survivor.tier for one in releases}:
         require_identity(site, site.store(name))
+        require_clock(site, site.store(name))
+    for name in {one.survivor.tier for one in releases}:
+        require_lasting(site.store(name))
     state = site.ledger.run(run)
     held = {one: _held(site, state.records[one.record], one.place) for one in releases}
     done: list[Release] = []
@@ -76,7 +81,6 @@ def release_all(site: Site, run: str, releases: Sequence[Release]) -> list[Relea
 
 def _prove(site: Site, found: RecordState, leaving: Place) -> list[Replica]:
     """Survivors in other domains that were read back just now. Raises Refused where they are too few."""
-    site.ledger.run(found.record.run)
     residence = site.policies.residence.get(leaving.tier)
     domain = site.store(leaving).domain
     others = [
@@ -93,9 +97,12 @@ def _prove(site: Site, found: RecordState, leaving: Place) -> list[Replica]:
         )
     looks = [look(site, found, replica.place) for replica in others if replica not in late]
     record_looks(site, found.record.run, [one for one in looks if one.error is None])
-    good = [replica for replica in others if any(one.ok and one.place == replica.place for one in looks)]
+    read = [replica for replica in others if any(one.ok and one.place == replica.place for one in looks)]
+    good = [replica for replica in read if site.store(replica.place).expires() is None]
     domains = {site.tiers[replica.place.tier].domain for replica in good}
     if len(domains) < max(1, site.policies.copies):
+        for replica in read:
+            require_lasting(site.store(replica.place))
         seen = "; ".join(
             f"{one.place.tier}: {one.error or (one.damages[0].why if one.damages else 'ok')}" for one in looks
         )

@@ -28,7 +28,7 @@ def replicate(site: Site, run: str, record: str, *, to: str) -> RecordState:
     if found.pruned is not None:
         raise Refused(
             f"{run}@{found.record.step} is pruned ({', '.join(found.pruned)})",
-            advice="Within the grace: lakemark unprune.",
+            advice=f"See `lakemark ls {run} --pruned`, and choose another record.",
         )
     standing = found.replicas.get(target.place)
     if standing is not None and standing.sound:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lakemark.errors import Corrupt, NotFound, Refused
+from lakemark.errors import NotFound, Refused
 from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import Draft
@@ -14,11 +14,11 @@ from lakemark.model.record import DataRef, Evidence
 from lakemark.model.rollback import unsound
 from lakemark.model.timeline import latest, lineage, usable
 from lakemark.ports import Directory, Site
-from lakemark.services.appending import Settled, checkpoint, opened, recorded, require_writable
+from lakemark.services.appending import Settled, opened, recorded, require_writable
 from lakemark.services.find_saves import commit_directory
 from lakemark.services.open_run import new_attempt, write_run_file
 from lakemark.services.restore import restore_manifest
-from lakemark.services.sources import note_damage
+from lakemark.services.unshare import unshare
 
 ASIDE = ".lakemark-aside"
 
@@ -54,13 +54,13 @@ def resume(site: Site, run: str, *, to: Path, record: str | None = None, job: st
     site.progress.step("resume.recorded")
     state = site.ledger.run(run)
     timeline = state.attempts[attempt].timeline
-    _unshare(site, state)
+    unshare(site, state)
     path, moved, changed = _arrange(site, state, found, to=to, aside=to / ASIDE / (job or attempt))
     directory = Directory(run=run, timeline=timeline, attempt=attempt, sequence=state.sequence)
     site.journal.bind_directory(to, directory)
     site.progress.step("resume.bound")
     told: dict[str, JSON] = {
-        "path": str(path),
+        "path": str(site.there(run, path)),
         "step": found.record.step,
         "record": found.record.id,
         "timeline": timeline,
@@ -139,21 +139,6 @@ def _append(site: Site, run: str, found: RecordState, *, attempt: str, job: str 
         site.ledger.append(run, decide, site.stamp(f"resumed:{attempt}"))
     except Settled:
         return
-
-
-def _unshare(site: Site, state: RunState) -> None:
-    """A process that starts may overwrite its files: a linked replica that is the only copy is copied first."""
-    for found in state.records.values():
-        here = found.replicas.get(site.hot.place)
-        if here is None or not here.linked or here.suspect:
-            continue
-        if sum(replica.sound for replica in found.replicas.values()) == 1:
-            held = checkpoint(site, found)
-            try:
-                site.hot.unshare(held, progress=site.progress)
-            except Corrupt:
-                note_damage(site, found, here.place, site.hot.verify(held, progress=site.progress))
-            site.progress.step("resume.unshared")
 
 
 def _arrange(

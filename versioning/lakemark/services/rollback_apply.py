@@ -21,6 +21,7 @@ from lakemark.services.open_run import write_run_file
 from lakemark.services.pins import versions
 from lakemark.services.restore import restore_manifest
 from lakemark.services.rollback_request import find, require_holds
+from lakemark.services.unshare import unshare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +195,8 @@ def _told(site: Site, identity: str, made: RollbackPlan, *, where: Path | None) 
         resume = {"path": str(where), "step": made.target.step, "record": made.target.record, "timeline": timeline}
     state = site.ledger.run(run)
     current = state.timeline == timeline and state.attempt is not None and state.attempt.id == attempt
+    if current:
+        unshare(site, state)
     path = write_run_file(site, run, attempt=attempt, resume=resume) if current else site.run_file(run)
     site.progress.step("rollback.told")
     return Applied(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lakemark.errors import Conflict, Refused
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import Draft
@@ -96,8 +98,8 @@ def _require(site: Site, state: RunState, standing: RollbackState, digest: str) 
         raise Refused(why, advice=f"lakemark rollback show {standing.id}")
 
 
-def _append(site: Site, run: str, decide: object, request: str) -> None:
+def _append(site: Site, run: str, decide: Callable[[RunState], Draft], request: str) -> None:
     try:
-        site.ledger.append(run, decide, site.stamp(request))  # type: ignore[arg-type]
+        site.ledger.append(run, decide, site.stamp(request))
     except Settled:
         return

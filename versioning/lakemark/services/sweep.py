@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 from lakemark.errors import LakemarkError, StoreUnavailable
@@ -17,10 +18,11 @@ from lakemark.model.placing import standing
 from lakemark.model.residence import Move, Release
 from lakemark.ports import Checkpoint, CheckpointStore, Site
 from lakemark.services import pins, rollback_apply, rollback_decide
-from lakemark.services.appending import Settled, checkpoint, require_identity
+from lakemark.services.appending import Settled, checkpoint, require_clock, require_identity
 from lakemark.services.commit import Committed
 from lakemark.services.demote import Pending, demote
 from lakemark.services.find_saves import commit_found
+from lakemark.services.keep_ledger import keep_copies
 from lakemark.services.observe import observe
 from lakemark.services.register_tiers import register_all
 from lakemark.services.release import drop_released, drop_unclaimed
@@ -45,11 +47,7 @@ def sweep(site: Site, *, move: bool = True) -> Swept:
     result = Swept()
     for name, outcome in register_all(site).items():
         if isinstance(outcome, LakemarkError):
-            result.pending.append(
-                Pending(what=f"tier {name}", why=str(outcome), transient=isinstance(outcome, StoreUnavailable))
-            )
-        elif isinstance(outcome, Exception):
-            raise outcome
+            result.pending.append(_pending(f"tier {name}", outcome))
     _part(result, "unfinished work", lambda: result.said.extend(finish(site)))
     _part(result, "saves", lambda: _saves(site, result))
     _part(result, "sealed trees", lambda: _orphans(site, result))
@@ -60,7 +58,7 @@ def sweep(site: Site, *, move: bool = True) -> Swept:
     _part(result, "rollbacks", lambda: _rollbacks(site, result))
     if move:
         for run in site.ledger.runs():
-            _part(result, f"replicas of {run}", lambda run=run: _demote(site, run, result))  # type: ignore[misc]
+            _part(result, f"replicas of {run}", partial(_demote, site, run, result))
         collect(site, result)
     return result
 
@@ -90,14 +88,16 @@ def suspects(site: Site) -> list[str]:
 
 
 def collect(site: Site, result: Swept) -> None:
-    """Drops what was released from shared tiers, and removes, after the grace, bytes there that nothing claims."""
+    """Drops what was released from shared tiers; after the grace, bytes nothing claims. Renews the copies of the ledger."""
     for store in site.tiers.values():
         if store.place.node is None:
-            _part(result, f"condemned bytes of {store.name}", lambda store=store: _collect(site, store, result))  # type: ignore[misc]
+            _part(result, f"condemned bytes of {store.name}", partial(_collect, site, store, result))
+    _part(result, "copies of the ledger", partial(_copies, site, result))
 
 
 def _collect(site: Site, store: CheckpointStore, result: Swept) -> None:
     require_identity(site, store)
+    require_clock(site, store)
     result.said.extend(f"dropped the released {one[:12]} from {store.name}" for one in drop_released(site, store))
     needed = [
         checkpoint(site, found, tier=store.name)
@@ -110,21 +110,26 @@ def _collect(site: Site, store: CheckpointStore, result: Swept) -> None:
         result.said.append(f"freed {freed} bytes of {store.name}")
 
 
+def _copies(site: Site, result: Swept) -> None:
+    result.pending.extend(_pending(f"copy of the ledger in {name}", error) for name, error in keep_copies(site).items())
+
+
 def _part(result: Swept, what: str, work: Callable[[], object]) -> None:
     try:
         work()
     except LakemarkError as error:
-        result.pending.append(Pending(what=what, why=str(error), transient=isinstance(error, StoreUnavailable)))
+        result.pending.append(_pending(what, error))
+
+
+def _pending(what: str, error: LakemarkError) -> Pending:
+    return Pending(what=what, why=str(error), transient=isinstance(error, StoreUnavailable))
 
 
 def _saves(site: Site, result: Swept) -> None:
     saves = commit_found(site)
     result.committed.extend(saves.committed)
     result.incomplete.extend(saves.incomplete)
-    result.pending.extend(
-        Pending(what=str(path), why=str(error), transient=isinstance(error, StoreUnavailable))
-        for path, error in saves.failed
-    )
+    result.pending.extend(_pending(str(path), error) for path, error in saves.failed)
 
 
 def _rollbacks(site: Site, result: Swept) -> None:
@@ -148,7 +153,7 @@ def _orphans(site: Site, result: Swept) -> None:
     claimed = {identity for run in site.ledger.runs() for identity in site.ledger.run(run).records}
     for identity in listing.records if listing.complete else ():
         if identity not in claimed:
-            _part(result, f"{identity[:12]} in {site.hot.name}", lambda one=identity: _adopt(site, one, result))  # type: ignore[misc]
+            _part(result, f"{identity[:12]} in {site.hot.name}", partial(_adopt, site, identity, result))
 
 
 def _adopt(site: Site, identity: str, result: Swept) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakemark.errors import LakemarkError
 from lakemark.model.entry import Draft
@@ -61,15 +61,15 @@ def look(site: Site, found: RecordState, place: Place) -> Look:
     """Reads one replica back. Records nothing."""
     store = site.tiers[place.tier]
     record = found.record
-    said = {"record": record.id, "run": record.run, "step": record.step, "place": place}
+    seen = Look(record=record.id, run=record.run, step=record.step, place=place)
     try:
         require_identity(site, store)
         held = checkpoint(site, found, tier=None if place.node else place.tier)
         site.progress.expect(f"verifying {record.run}@{record.step} in {place.tier}", record.size_bytes)
         damages = store.verify(held, progress=site.progress)
     except LakemarkError as error:
-        return Look(**said, error=error)  # type: ignore[arg-type]
-    return Look(**said, damages=damages)  # type: ignore[arg-type]
+        return replace(seen, error=error)
+    return replace(seen, damages=damages)
 
 
 def record_looks(site: Site, run: str, looks: Sequence[Look]) -> None:

@@ -13,7 +13,7 @@ from typing import BinaryIO, Final, TypeAlias
 
 from lakemark.adapters.memory.disk import Folder, Inode, Link, MemoryDisk, manifest_of
 from lakemark.adapters.memory.landing import read_tree
-from lakemark.adapters.memory.stores import all_missing, claimed, damage_of, taken
+from lakemark.adapters.memory.stores import all_missing, claimed, damage_of, kept_ledger, taken
 from lakemark.errors import Conflict, Corrupt, Incomplete, NotFound, Refused
 from lakemark.model.checkpoint import File, FileType, Manifest
 from lakemark.model.ledger import Place
@@ -44,6 +44,7 @@ class _Tier:
     """What outlives a process."""
 
     identity: Identity | None = None
+    ledger: bytes | None = None
     landings: dict[str, _Landing] = field(default_factory=dict)
     sealed: dict[str, _Sealed] = field(default_factory=dict)
     alive: set[int] = field(default_factory=lambda: {0})
@@ -117,14 +118,15 @@ class MemoryHot:
             raise Refused(
                 f"the disk of {self.name} has {self.free_share:.0%} free, less than min_free", advice="Make room there."
             )
+        self._require_ours()
         nodes, shared = read_tree(self.disk, source, quiet_seconds=quiet_seconds)
         before = {path: node.known for path, node in nodes.items() if isinstance(node, Inode)}
+        progress.expect("land", sum(known.size_bytes for known in before.values()))
         if self.landing != "link" or not shared:
             nodes = {path: _copied(node) for path, node in nodes.items()}
         manifest = manifest_of(nodes, roles=dict(roles))
         progress.advance(manifest.size_bytes)
-        if shared:
-            self._require_still(source, before)
+        self._require_still(source, before)
         token = secrets.token_hex(8)
         linked = before if shared and self.landing == "link" else {}
         with self.disk.lock:
@@ -165,6 +167,7 @@ class MemoryHot:
         return checkpoint.record.id in self._tier.sealed
 
     def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
+        self._require_ours()
         standing = self._tier.sealed.get(checkpoint.record.id)
         if standing is not None and not self.verify(checkpoint, progress=progress):
             return Stored(verified_at=now, proof="read_back", written_bytes=0, linked=bool(standing.linked))
@@ -251,8 +254,28 @@ class MemoryHot:
         used = sum(sealed.checkpoint.manifest.size_bytes for sealed in self._tier.sealed.values())
         return Usage(used_bytes=used, capacity_bytes=None, file_system_free_share=self.free_share)
 
+    def expires(self) -> str | None:
+        return None
+
+    def clock(self) -> datetime | None:
+        return None
+
+    def keep_ledger(self, bundle: BinaryIO) -> None:
+        bundle.seek(0)
+        self._tier.ledger = bundle.read()
+
+    def open_ledger(self) -> BinaryIO:
+        return kept_ledger(self._tier.ledger, name=self.name)
+
+    def _require_ours(self) -> None:
+        if self._tier.identity is None:
+            raise Refused(f"the place of {self.name} is no tier yet", advice="lakemark tier init " + self.name)
+
     def _require_still(self, source: Path, before: Mapping[str, KnownFile]) -> None:
-        nodes, _ = read_tree(self.disk, source, quiet_seconds=0)
+        try:
+            nodes, _ = read_tree(self.disk, source, quiet_seconds=0)
+        except NotFound as error:
+            raise Incomplete(f"{source} is gone: it vanished while it was landed", advice="Save it again.") from error
         now = {path: node.known for path, node in nodes.items() if isinstance(node, Inode)}
         for path in sorted(before.keys() | now.keys()):
             if before.get(path) != now.get(path):

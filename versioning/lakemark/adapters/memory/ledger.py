@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from threading import RLock
-from typing import Protocol, Self, TypeVar
+from typing import BinaryIO, Protocol, Self, TypeVar
 
 from lakemark.errors import NotFound
 from lakemark.model.canonical import canonical, parse
@@ -110,6 +112,13 @@ class MemoryLedger:
         if not 0 < sequence <= len(rows):
             raise NotFound(f"{branch} has no entry {sequence}", advice=f"It has {len(rows)}.")
         return rows[sequence - 1].revision
+
+    @contextmanager
+    def bundle(self) -> Iterator[BinaryIO]:
+        """All entries of all branches, a line each."""
+        with self._lock:
+            rows = [row.entry for branch in sorted(self._rows) for row in self._rows[branch]]
+        yield io.BytesIO(b"\n".join(rows))
 
     def _append(self, branch: str, state: _S, decide: Callable[[_S], Draft], stamp: Stamp) -> Entry:
         rows = self._rows.get(branch, [])

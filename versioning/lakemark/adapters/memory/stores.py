@@ -23,7 +23,8 @@ class MemoryShelf:
     """What a shared tier holds: its disk or bucket. Any number of `MemoryStore`s may look at one.
 
     objects: file digest -> bytes. markers: record id -> its checkpoint. condemned: digest -> since when nothing used it.
-    reachable: False while the tier is away. foreign: there are files here that no tier made.
+    reachable: False while the tier is away. foreign: there are files here that no tier made. ledger: its copy. rule: by which
+    the place removes things itself. time: by its own clock.
     """
 
     objects: dict[str, bytes] = field(default_factory=dict)
@@ -33,6 +34,9 @@ class MemoryShelf:
     foreign: bool = False
     reachable: bool = True
     listing_complete: bool = True
+    ledger: bytes | None = None
+    rule: str | None = None
+    time: datetime | None = None
     lock: RLock = field(default_factory=RLock)
 
 
@@ -81,15 +85,21 @@ class MemoryStore:
     def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
         manifest = checkpoint.manifest
         written = 0
+        with self._reached() as shelf:
+            if shelf.identity is None:
+                raise Refused(f"the place of {self.name} is no tier yet", advice="lakemark tier init " + self.name)
+            there = checkpoint.record.id in shelf.markers
+        progress.expect("put", manifest.size_bytes)
         for file in manifest.regular:
             with self._reached() as shelf:
                 digest = str(file.digest)
-                if digest in shelf.condemned or not sound(shelf.objects.get(digest), file, manifest):
+                lies = digest not in shelf.condemned and sound(shelf.objects.get(digest), file, manifest)
+                if not (lies and there):
                     data = taken(source, file, manifest)
-                    self._require_room(len(data))
+                    self._require_room(0 if lies else len(data))
                     shelf.condemned.pop(digest, None)
                     shelf.objects[digest] = data
-                    written += len(data)
+                    written += 0 if lies else len(data)
             progress.advance(file.size_bytes)
         with self._reached() as shelf:
             damages = self._damages(manifest)
@@ -150,7 +160,8 @@ class MemoryStore:
 
     def records(self) -> Listing:
         with self._reached() as shelf:
-            return Listing(records=tuple(sorted(shelf.markers)), complete=shelf.listing_complete)
+            complete = shelf.listing_complete and shelf.identity is not None
+            return Listing(records=tuple(sorted(shelf.markers)), complete=complete)
 
     def load(self, record: str) -> Checkpoint:
         """What the tier itself keeps of a record. Raises NotFound."""
@@ -165,6 +176,23 @@ class MemoryStore:
             used = sum(len(data) for data in shelf.objects.values())
             free = None if self.capacity_bytes is None else max(0, self.capacity_bytes - used)
             return Usage(used_bytes=used, capacity_bytes=self.capacity_bytes, free_bytes=free)
+
+    def expires(self) -> str | None:
+        with self._reached() as shelf:
+            return shelf.rule
+
+    def clock(self) -> datetime | None:
+        with self._reached() as shelf:
+            return shelf.time
+
+    def keep_ledger(self, bundle: BinaryIO) -> None:
+        with self._reached() as shelf:
+            bundle.seek(0)
+            shelf.ledger = bundle.read()
+
+    def open_ledger(self) -> BinaryIO:
+        with self._reached() as shelf:
+            return kept_ledger(shelf.ledger, name=self.name)
 
     def _damages(self, manifest: Manifest) -> tuple[Damage, ...]:
         return tuple(
@@ -202,6 +230,13 @@ def claimed(found: Identity | None, fresh: Identity, *, name: str, empty: bool) 
             advice="Use another place, or that ledger.",
         )
     return found
+
+
+def kept_ledger(data: bytes | None, *, name: str) -> BinaryIO:
+    """The copy of the ledger in the tier `name`. Raises NotFound."""
+    if data is None:
+        raise NotFound(f"{name} keeps no copy of the ledger", advice="`lakemark sweep` writes one.")
+    return io.BytesIO(data)
 
 
 def taken(source: Source, file: File, manifest: Manifest) -> bytes:

@@ -1,0 +1,41 @@
+"""What the documentation names is there: files behind links, commands behind `lakemark …`, also in errors' advice."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lakemark.cli.registry import COMMANDS, GROUPS
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+TEXTS = sorted(
+    [*PAGES, *(ROOT / "configs").glob("*"), *(ROOT / "versioning").rglob("*.py"), *(ROOT / "flows").rglob("*.py")]
+)
+NAMES = {command.name for command in COMMANDS}
+_LINK = re.compile(r"\]\(([^)#:\s]+)[^):]*\)")
+_QUOTED = re.compile(r"""(?:`|^|advice=f?"|next=f?")lakemark ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?""", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page):
+    missing = [link for link in _LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: str(text.relative_to(ROOT)))
+def test_commands_exist(text):
+    said = {f"{first} {second}" for first, second in _QUOTED.findall(text.read_text(encoding="utf-8"))}
+    wrong = {words.strip() for words in said if not known(*words.split(" "))}
+    assert wrong == set()
+
+
+def known(first, second=""):
+    return first in NAMES or f"{first} {second}" in NAMES or (first in GROUPS and not second)
+
+
+def test_a_command_that_is_none_is_seen():
+    assert not known("watch")
+    assert _QUOTED.findall('advice="lakemark tier move x"') == [("tier", "move")]
+    assert not known("tier", "move")
+    assert known("tier", "init")

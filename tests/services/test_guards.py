@@ -1,0 +1,184 @@
+"""What keeps a pass from dropping the last of something: rules of the store, clocks, copies of the ledger, full disks."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from lakemark.errors import Refused
+from lakemark.model.entry import Draft
+from lakemark.model.ledger import Place
+from lakemark.model.retention import RetentionPolicy
+from lakemark.ports import DataCommit
+from lakemark.services.demote import demote
+from lakemark.services.invariants import violations
+from lakemark.services.release import release
+from lakemark.services.replicate import replicate
+from lakemark.services.sweep import sweep
+from tests.services.crashing import At, Killed
+from tests.services.world import POLICIES, RUN
+
+WARM_PLACE = Place(tier="warm")
+
+
+@pytest.fixture
+def saved(world):
+    """One record, in hot and, settled, in warm."""
+    world.open()
+    world.save(100)
+    world.clock.wait(seconds=10)
+    sweep(world.site(), move=False)
+    record = world.at(100).record.id
+    replicate(world.site(), RUN, record, to="warm")
+    world.clock.wait(hours=1)
+    return record
+
+
+def copies(world):
+    tiers = {name: shelf.ledger for name, shelf in world.shelves.items()}
+    return tiers | {"hot": world.hot._tier.ledger}
+
+
+def bundle_of(world):
+    with world.ledger.bundle() as bundle:
+        return bundle.read()
+
+
+def dies():
+    raise Killed
+
+
+def test_a_store_that_removes_objects_itself_justifies_no_release(world, saved):
+    world.shelves["warm"].rule = "after-a-week"
+    with pytest.raises(Refused, match="after-a-week"):
+        release(world.site(), RUN, saved, tier="hot")
+    assert set(world.state().records[saved].replicas) == {world.hot.place, WARM_PLACE}
+    world.shelves["warm"].rule = None
+    release(world.site(), RUN, saved, tier="hot")
+    assert set(world.state().records[saved].replicas) == {WARM_PLACE}
+
+
+def test_another_survivor_serves_where_one_store_removes_objects_itself(world, saved):
+    replicate(world.site(), RUN, saved, to="cold")
+    world.clock.wait(hours=1)
+    world.shelves["warm"].rule = "after-a-week"
+    release(world.site(), RUN, saved, tier="hot")
+    entry = [entry for entry, _ in world.ledger.entries(RUN) if entry.kind == "released"][-1]
+    assert [item["survivor"] for item in entry.body["items"]] == ["cold"]
+
+
+def test_demotion_waits_while_a_store_removes_objects_itself(world):
+    world.open()
+    for shelf in world.shelves.values():
+        shelf.rule = "after-a-week"
+    world.saves(100, 200, 300)
+    world.clock.wait(hours=1)
+    first = demote(world.site(), RUN)
+    assert first.released == []
+    assert {one.what for one in first.pending if "after-a-week" in one.why} == {"tier warm", "tier cold"}
+    for shelf in world.shelves.values():
+        shelf.rule = None
+    assert [one.record for one in demote(world.site(), RUN).released] == [world.at(100).record.id]
+
+
+def test_nothing_is_deleted_under_a_clock_that_is_not_the_store_s(world, saved):
+    warm = world.shelves["warm"]
+    warm.time = world.clock() - timedelta(minutes=6)
+    with pytest.raises(Refused, match="360 s"):
+        release(world.site(), RUN, saved, tier="hot")
+    warm.condemned["f" * 64], warm.objects["f" * 64] = world.clock() - timedelta(days=30), b"old"
+    swept = sweep(world.site())
+    assert warm.condemned
+    assert [one.what for one in swept.pending if "360 s" in one.why] == ["condemned bytes of warm"]
+    warm.time = world.clock() + timedelta(minutes=4)
+    sweep(world.site())
+    assert not warm.condemned
+    release(world.site(), RUN, saved, tier="hot")
+
+
+def test_a_simulated_clock_is_not_compared(world, saved):
+    world.shelves["warm"].time = world.clock() - timedelta(days=900)
+    release(world.site(simulated_clock=True), RUN, saved, tier="hot")
+
+
+def test_every_tier_keeps_a_copy_of_the_ledger(world):
+    world.open()
+    world.saves(100)
+    now = bundle_of(world)
+    assert set(copies(world)) == {"hot", "warm", "cold"}
+    assert all(copy and now.startswith(copy[:100]) for copy in copies(world).values())
+    before = copies(world)
+    world.save(200)
+    world.sweep()
+    assert copies(world) == before
+    world.clock.wait(hours=1)
+    world.sweep()
+    assert set(copies(world).values()) == {bundle_of(world)}
+
+
+def test_a_copy_is_not_renewed_while_nothing_was_appended(world, saved):
+    sweep(world.site())
+    world.clock.wait(hours=2)
+    sweep(world.site())
+    world.shelves["cold"].ledger = b"as it was"
+    world.clock.wait(hours=2)
+    assert sweep(world.site()).pending == []
+    assert copies(world)["cold"] == b"as it was"
+
+
+def test_a_tier_that_was_away_gets_its_copy_when_it_is_back(world):
+    world.open()
+    world.shelves["cold"].reachable = False
+    assert "copy of the ledger in cold" in {one.what for one in world.sweep().pending}
+    assert copies(world)["cold"] is None
+    assert copies(world)["warm"]
+    world.shelves["cold"].reachable = True
+    world.sweep()
+    assert copies(world)["cold"]
+
+
+def test_what_was_thinned_is_claimed_by_nobody_and_goes_also_after_a_crash(world):
+    world.policies = replace(POLICIES, residence={}, retention={"default": RetentionPolicy(keep_last=1)}, min_keep=1)
+    world.shelves["warm"].reachable = world.shelves["cold"].reachable = False
+    world.open()
+    for step in (100, 200):
+        world.save(step)
+        world.sweep()
+    oldest = world.at(100).record.id
+    world.hot.free_share, world.hot.min_free_share = 0.1, 0.2
+    with pytest.raises(Killed):
+        demote(world.site(progress=At("thin.recorded", dies)), RUN)
+    world.restart()
+    assert world.at(100).pruned
+    assert world.at(100).replicas == {}
+    assert oldest in world.hot.records().records
+    world.sweep()
+    assert oldest not in world.hot.records().records
+    assert {one.what for one in violations(world.site())} == {"tier warm", "tier cold"}
+
+
+def test_a_record_whose_hold_is_over_may_be_thinned(world):
+    world.policies = replace(POLICIES, residence={}, retention={"default": RetentionPolicy(keep_last=1)}, min_keep=1)
+    world.shelves["warm"].reachable = world.shelves["cold"].reachable = False
+    world.open()
+    for step in (100, 200):
+        world.save(step)
+        world.sweep()
+    record = world.at(100).record.id
+    until = world.clock() + timedelta(hours=1)
+    held = Draft(kind="held", record=record, reason="paper", body={"until": until.strftime("%Y-%m-%dT%H:%M:%S.%fZ")})
+    world.ledger.append(RUN, lambda _: held, world.site().stamp("held"))
+    world.hot.free_share, world.hot.min_free_share = 0.1, 0.2
+    assert world.sweep().thinned == []
+    world.clock.wait(hours=2)
+    assert world.sweep().thinned == [record]
+
+
+def test_a_data_history_that_was_edited_is_a_violation(world, saved):
+    assert list(violations(world.site())) == []
+    commits = world.data._repositories["data"].commits
+    (commit,) = {ref.commit for ref in world.at(100).record.data}
+    true: DataCommit = commits[commit]
+    commits[commit] = replace(true, message="another truth")
+    found = [one for one in violations(world.site()) if one.rule == "edited"]
+    assert [commit in one.why for one in found] == [True]

@@ -1,0 +1,77 @@
+"""Directories that `watch:` names: patterns, containers that see them elsewhere, the data a run is opened on."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lakemark.ports import Watched
+from lakemark.services.find_saves import directories
+from lakemark.services.open_run import Opening, open_run
+from lakemark.services.resume import resume
+from tests.services.world import OUT, RUN
+
+INSIDE = Path("/workspace/out")
+PATTERN = Watched(path=Path("/train/job-*/out"), run="exp-{name}")
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        ("exp-a", "/train/job-a/out"),
+        ("exp-a.b-c", "/train/job-a.b-c/out"),
+        ("x-6578702d41", "/train/job-A/out"),  # exp-A, mapped to a run's name
+        ("exp", None),
+        ("other-a", None),
+        ("x-6578702d2e2e", None),  # exp-..
+        ("x-6578702d612f62", None),  # exp-a/b
+    ],
+)
+def test_a_pattern_names_the_directory_of_a_run(run, expected):
+    assert PATTERN.directory(run) == (None if expected is None else Path(expected))
+
+
+def test_a_plain_name_is_that_run_s_alone():
+    watched = Watched(path=OUT, run=RUN)
+    assert watched.directory(RUN) == OUT
+    assert watched.directory("llama-2") is None
+
+
+def test_paths_of_a_container_are_translated_both_ways():
+    watched = replace(PATTERN, seen_as=INSIDE)
+    assert watched.here("exp-a", INSIDE / "step-1") == Path("/train/job-a/out/step-1")
+    assert watched.there("exp-a", Path("/train/job-a/out/step-1")) == INSIDE / "step-1"
+    assert watched.here("exp-a", Path("/elsewhere/step-1")) == Path("/elsewhere/step-1")
+    assert watched.here("other", INSIDE / "step-1") == INSIDE / "step-1"
+
+
+def test_saves_are_found_below_a_pattern(world):
+    world.changes = {"watch": (Watched(path=OUT.with_name("*"), run="{name}"),)}
+    world.open("out", watch=None)
+    assert list(directories(world.site(), world.state("out"))) == [OUT]
+    world.save(100)
+    world.sweep()
+    assert [found.record.step for found in world.state("out").records.values()] == [100]
+
+
+def test_a_trainer_in_a_container_announces_and_resumes_by_its_own_paths(world):
+    world.changes = {"watch": (Watched(path=OUT, run=RUN, seen_as=INSIDE),)}
+    world.open(watch=None)
+    trainer = world.trainer(out=OUT)
+    world.save(100)
+    trainer.announce(INSIDE / "step-100", 100, metrics={"loss": 1.0})
+    swept = world.sweep()
+    assert swept.incomplete == []
+    assert [done.record.metrics for done in swept.committed] == [{"loss": 1.0}]
+    done = resume(world.site(), RUN, to=OUT)
+    assert done.path == OUT / "step-100"
+    told = world.workspace.read_run_file(world.site().run_file(RUN)).resume
+    assert told["path"] == str(INSIDE / "step-100")
+
+
+def test_a_run_is_opened_on_the_data_that_its_directory_names(world):
+    world.data.set_branch("data", "dev", world.data.head("data", "main"))
+    world.data.commit("data", "dev", {"rows": b"other"})
+    world.changes = {"watch": (Watched(path=OUT, run=RUN, data="data/dev"),)}
+    opened = open_run(world.site(), Opening(run=RUN))
+    assert [(ref.branch, ref.commit) for ref in opened.data] == [("dev", world.data.head("data", "dev"))]
