@@ -1,15 +1,18 @@
 """What lies in tiers will be read for years: each format as it is written now, byte for byte, and read back."""
 
 import os
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lakemark.adapters import tier_file
+from lakemark.adapters import git_pointer, tier_file
 from lakemark.adapters.dvc_layout import Claim, Mark, dir_bytes
+from lakemark.adapters.run_files import read_run_file, spooled, write_run_file
 from lakemark.adapters.tree_identity import FileIdentity, Sealed
 from lakemark.model.checkpoint import File, FileType, Manifest
 from lakemark.model.record import DataRef, record_for
-from lakemark.ports import Identity
+from lakemark.ports import Identity, RunFile
+from lakemark.trainer import Run
 
 GOLDEN = Path(__file__).parent / "golden"
 AT = datetime(2026, 11, 26, 12, tzinfo=UTC)
@@ -60,3 +63,62 @@ def test_a_sealed_tree():
     linked = {"model.pt": FileIdentity(12, 5, 1795694400000000001, 1795694400000000002)}
     sealed = Sealed(record=BOUND, manifest=MANIFEST, tree=f"llama-7b/300-{BOUND.id[:12]}", linked=linked)
     assert Sealed.from_bytes(check("sealed.json", sealed.to_bytes())) == sealed
+
+
+RUN_FILE = RunFile(
+    run="llama-7b",
+    timeline=2,
+    attempt="6f" * 8,
+    spool=Path("/srv/lakemark/spool/llama-7b"),
+    data=(DataRef(repository="data", branch="main", commit="a" * 64, evidence="opened", extra={"added_later": 1}),),
+    resume={"path": "/srv/lakemark/restores/llama-7b/300", "step": 300, "record": RECORD.id, "timeline": 2},
+    simulated=True,
+)
+
+
+def test_a_run_file(tmp_path):
+    write_run_file(tmp_path / "run.json", RUN_FILE)
+    check("run-file.json", (tmp_path / "run.json").read_bytes())
+    assert read_run_file(GOLDEN / "run-file.json") == RUN_FILE
+    run = Run.open("llama-7b", environ={"LAKEMARK_RUN_FILE": str(GOLDEN / "run-file.json")})
+    assert (run.name, run.timeline, run.resume) == ("llama-7b", 2, dict(RUN_FILE.resume))
+    assert run.data_uri() == f"lakefs://data/{'a' * 64}/"
+
+
+def test_a_spool_file(tmp_path):
+    (ref,) = RUN_FILE.data
+    run = Run(
+        name="llama-7b",
+        timeline=2,
+        attempt=RUN_FILE.attempt,
+        data=({**ref.as_json(), "uri": ref.uri},),
+        _spool=str(tmp_path),
+        _resume=dict(RUN_FILE.resume),
+        _code={"repository": "https://example.org/x.git", "commit": "c" * 40, "dirty": None},
+        _clock="2026-11-26T12:00:00.5Z",
+    )
+    assert run.resume
+    run.saved("/out/step-400", step=400, metrics={"val_loss": 1.5}, roles={"w.pt": "weights"})
+    (written,) = tmp_path.glob("*.json")
+    check("spool.json", written.read_bytes())
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    shutil.copy(GOLDEN / "spool.json", spool)
+    (one,) = spooled(spool)
+    assert (one.run, one.step, one.timeline, one.attempt) == ("llama-7b", 400, 2, RUN_FILE.attempt)
+    assert (one.path, one.saved_at) == (Path("/out/step-400"), AT.replace(microsecond=500_000))
+    assert (one.data, one.metrics, one.roles) == (RUN_FILE.data, {"val_loss": 1.5}, {"w.pt": "weights"})
+    assert one.code == {"repository": "https://example.org/x.git", "commit": "c" * 40, "dirty": None}
+
+
+def test_what_a_clone_of_the_ledger_gives_dvc():
+    remotes = {
+        "warm": git_pointer.Remote(
+            name="warm", url="s3://lakemark/warm", endpoint="http://127.0.0.1:8333", region="us-east-1"
+        ),
+        "cold": git_pointer.Remote(name="cold", url="/disks/co,ld", directory=True),
+    }
+    files = git_pointer.files(MANIFEST, OBJECTS, tiers=("warm", "cold"), remotes=remotes)
+    assert sorted(files) == [".dvc/.gitignore", ".dvc/config", ".gitignore", "checkpoint.dvc"]
+    for path, data in files.items():
+        check(f"clone-{path.replace('/', '-').lstrip('.')}", data)

@@ -249,6 +249,42 @@ def test_a_put_below_min_free_is_refused(tmp_path, hot, out):
         full.put(checkpoint, lambda file: hot.open(checkpoint, file), now=NOW, progress=QUIET)
 
 
+@pytest.mark.parametrize("landing", ["link", "copy"])
+def test_nothing_lands_beyond_capacity(tmp_path, out, landing):
+    hot = hot_at(tmp_path / "hot", landing=landing, capacity_bytes=6000)
+    assert not hot.full()
+    checkpoint = commit(hot, out)
+    assert hot.full()
+    other = saved(tmp_path / "other")
+    with pytest.raises(Refused, match="`capacity` is 6000"):
+        land(hot, other)
+    assert leftovers(hot) == []
+    assert hot.records().records == (checkpoint.record.id,)
+    hot.drop(checkpoint, now=NOW)
+    assert not hot.full()
+    commit(hot, other, step=2)
+
+
+def test_a_put_beyond_capacity_is_refused(tmp_path, hot, out):
+    first, second = commit(hot, out), commit(hot, saved(tmp_path / "other"), step=2)
+    small = hot_at(tmp_path / "small", capacity_bytes=3001)
+    for _ in range(2):
+        small.put(first, lambda file: hot.open(first, file), now=NOW, progress=QUIET)
+    with pytest.raises(Refused, match="`capacity` is 3001"):
+        small.put(second, lambda file: hot.open(second, file), now=NOW, progress=QUIET)
+    (small.path(first) / "rng").chmod(0o644)
+    flip(small.path(first) / "weights.bin", 2000)
+    small.put(first, lambda file: hot.open(first, file), now=NOW, progress=QUIET)
+    assert small.verify(first, progress=QUIET) == ()
+
+
+def test_no_damaged_marker_keeps_a_landing_from_capacity(tmp_path, out):
+    hot = hot_at(tmp_path / "hot", capacity_bytes=4000)
+    checkpoint = commit(hot, out)
+    (hot.root / ".lakemark" / "sealed" / f"{checkpoint.record.id}.json").write_text("{")
+    assert len(land(hot, out).manifest.files) == 2
+
+
 def test_a_full_disk_is_refused_and_left_clean(require_root, tmp_path, out):
     with tmpfs(tmp_path / "small", "size=8m", "nr_inodes=24") as small:
         hot = hot_at(small / "hot")

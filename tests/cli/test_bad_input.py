@@ -3,6 +3,8 @@
 import json
 import os
 import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -208,3 +210,34 @@ def test_a_configuration_of_another_user_found_upwards_is_8(trained, require_roo
     os.chown(trained.home / "lakemark.yaml", 65534, 65534)
     assert trained.fails("ls")["exit_code"] == 8
     assert trained("ls", "--config", trained.home / "lakemark.yaml").code == 0
+
+
+@pytest.mark.parametrize("inside", ["hot", "cold/back", "ledger.git/back"])
+def test_nothing_is_restored_into_a_tier_or_the_ledger(trained, inside):
+    target = trained.home / inside / "r1-100"
+    error = trained.fails("restore", "r1@latest", "--to", target)
+    assert (error["kind"], error["exit_code"]) == ("Refused", 7)
+    assert not target.exists()
+
+
+def test_restoring_from_a_tier_that_is_not_the_ledgers_is_refused(trained):
+    step = trained.ok("show", "r1@latest")["step"]
+    trained.ok("replicate", f"r1@{step}", "--to", "cold")
+    file = trained.home / "cold" / "lakemark-tier.json"
+    file.rename(file.with_name("elsewhere"))
+    target = trained.home / "back"
+    assert trained.fails("restore", f"r1@{step}", "--from", "cold", "--to", target)["exit_code"] == 7
+    assert trained.ok("restore", f"r1@{step}", "--to", target)["verified"] is True
+
+
+def test_an_unreadable_folder_of_a_checkpoint_is_8(trained, require_root):
+    path = trained.save(400)
+    (path / "private").mkdir(mode=0o700)
+    os.chmod(trained.home, 0o755)
+    program = "from lakemark.formats.generic import GenericRecogniser as G; from pathlib import Path; import sys, os\n"
+    program += "os.setuid(65534)\ntry: G().judge(Path(sys.argv[1]))\nexcept Exception as e: print(e.exit_code)"
+    for folder in [path, *path.parents]:
+        if folder.stat().st_uid == 0 and folder != folder.parent and "pytest" in str(folder):
+            folder.chmod(folder.stat().st_mode | 0o755)
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "8", done.stderr

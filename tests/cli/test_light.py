@@ -90,3 +90,18 @@ def test_a_reader_that_closes_its_end_is_no_error(shared):
     )
     assert done.stdout == "{\n"
     assert "Traceback" not in done.stderr
+
+
+def test_a_plain_installation_says_what_the_command_line_needs(tmp_path):
+    program = "import sys\nsys.modules['cyclopts'] = None\n" + PROGRAM
+    done = subprocess.run(
+        [sys.executable, "-c", program, "ls"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "lakemark[node]" in done.stderr
+    assert "Traceback" not in done.stderr

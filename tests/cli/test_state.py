@@ -133,3 +133,28 @@ def test_doctor_wants_as_many_failure_domains_as_copies(trained):
 def test_verbose_and_quiet_are_about_stderr(shared):
     assert shared("ls", "--since", "3d", "--quiet").err == ""
     assert shared("ls", "--since", "3d", "--verbose").err != ""
+
+
+def test_doctor_names_what_is_configured_to_no_effect(trained):
+    def check():
+        return next(one for one in trained.ok("doctor")["checks"] if one["name"] == "unused configuration")
+
+    assert check()["detail"] == "none"
+    trained.settings("cpus: 2", "cpus: 7")
+    assert check()["ok"] is True
+    assert check()["detail"].endswith("limits.cpus")
+
+
+def test_a_full_capacity_of_hot_is_found_by_doctor(trained):
+    trained.settings("min_free: 10%", "min_free: 10%, capacity: 4KiB")
+    (space,) = [one for one in trained("doctor", "--json").json["checks"] if one["name"] == "space"]
+    assert not space["ok"]
+    assert "hot is full" in space["detail"]
+
+
+def test_signed_decisions_are_not_promised(trained):
+    trained.settings("approval: {", "approval: {allowed_signers: signers, ")
+    for words in (["verify", "r1@100"], ["rollback", "request", "r1", "--to", "100", "--reason", "x"]):
+        error = trained.fails(*words)
+        assert error["exit_code"] == 2
+        assert "checks no signatures" in error["message"]

@@ -1,6 +1,7 @@
 """What the documentation names is there: files behind links, commands behind `lakemark …`, also in errors' advice."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,11 @@ def test_a_command_that_is_none_is_seen():
     assert _QUOTED.findall('advice="lakemark tier move x"') == [("tier", "move")]
     assert not known("tier", "move")
     assert known("tier", "init")
+
+
+def test_contributing_says_how_many_parameters_the_linter_allows():
+    rules = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]["lint"]["pylint"]
+    said = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    names = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight")
+    assert f"at most {names[rules['max-positional-args']]} positional parameters" in said
+    assert f"the linter stops at {names[rules['max-args']]}" in said

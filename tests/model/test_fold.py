@@ -65,6 +65,18 @@ def test_replicas_come_and_go():
     assert (after[0].proof, after[2].verified_at.month, after[1].verified_at) == ("checksum", 12, after[0].verified_at)
 
 
+def test_where_a_record_was_released_last_is_known_until_it_comes_back():
+    record, draft = committed(10)
+    warm = Draft(kind="replicated", timeline=1, record=record.id, body={"tier": "warm", "node": None})
+    gone = Draft(kind="released", timeline=1, body={"items": [{"record": record.id, "tier": "warm", "node": None}]})
+    released = [
+        run_of(OPENED, draft, *more).records[record.id].released
+        for more in ([], [warm], [warm, gone], [warm, gone, warm], [warm, gone, warm, gone])
+    ]
+    there = {Place(tier="warm")}
+    assert released == [set(), set(), there, set(), there]
+
+
 def test_a_superseded_record_stays_but_does_not_stand():
     old, first = committed(10)
     new, second = committed(10, 11, supersedes=old.id)

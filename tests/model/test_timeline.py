@@ -171,3 +171,18 @@ def test_lineage_and_as_of_are_what_their_definitions_say(history, data):
             as_of(state, at, timeline)
     else:
         assert as_of(state, at, timeline) == found
+
+
+def test_one_step_is_found_without_looking_at_the_others():
+    class Seen(dict):
+        def __getitem__(self, key):
+            looked.append(key)
+            return super().__getitem__(key)
+
+    looked = []
+    story = Story()
+    wanted = [story.commit(step) for step in (100, 200, 300)][1]
+    state = story.state
+    state.records = Seen(state.records)
+    assert [found.record.id for found in lineage(state, step=200)] == [wanted]
+    assert looked == [wanted]

@@ -138,6 +138,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(crash=CRASH)
     def new_attempt(self, crash):
+        self.world.clock.wait(seconds=10)
         job = str(next(self.jobs))
         if self.act(lambda site: open_run(site, Opening(run=RUN, watch=OUT, job=job)), crash) is None:
             with suppress(LakemarkError):
@@ -146,6 +147,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(crash=CRASH)
     def resume(self, crash):
+        self.world.clock.wait(seconds=10)
         job = str(next(self.jobs))
         if self.act(lambda site: resume(site, RUN, to=OUT, job=job), crash) is None:
             self.act(lambda site: resume(site, RUN, to=OUT, job=job))

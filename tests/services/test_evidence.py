@@ -3,7 +3,8 @@
 import pytest
 
 from lakemark.errors import Refused
-from lakemark.model.record import Evidence
+from lakemark.model.entry import Contents, Draft
+from lakemark.model.record import DataRef, Evidence
 from lakemark.services.bind import bind
 from lakemark.services.commit import Commit, commit
 from lakemark.services.rollback_request import request
@@ -163,7 +164,7 @@ def test_a_commit_by_hand_takes_what_the_trainer_said_of_it(world):
     path = world.trainer().save(100, metrics={"loss": 2.0})
     world.repin()
     world.clock.wait(minutes=1)
-    world.open(job="2")
+    world.open(job="2", watch=None)
     made = commit(world.site(), Commit(path=path, run=RUN, step=100, metrics={"accuracy": 0.5})).record
     assert data(world, 100) == [(first, Evidence.OPENED)]
     assert made.metrics == {"loss": 2.0, "accuracy": 0.5}
@@ -205,3 +206,25 @@ def test_a_save_of_the_instant_an_attempt_began_may_be_of_the_one_before(world):
     world.open(job="2")
     world.sweep()
     assert sorted(data(world, 100)) == sorted([(first, Evidence.AMBIGUOUS), (second, Evidence.AMBIGUOUS)])
+
+
+def test_bind_keeps_what_it_can_not_speak_for(world):
+    dvc = DataRef(kind="dvc", repository="data", commit="3f" * 16, extra={"path": "train.dvc"})
+    newer = DataRef(kind="iceberg", repository="tables", commit="77", evidence=Evidence.AMBIGUOUS)
+    nothing = DataRef(kind="none")
+    world.open()
+    world.save(100)
+    world.sweep()
+    found = world.at(100).record
+    old = found.data
+    draft = Draft(
+        kind="bound",
+        timeline=1,
+        record=found.id,
+        contents=Contents(record=found.with_data((dvc, *old, newer, nothing))),
+    )
+    world.ledger.append(RUN, lambda _: draft, world.site().stamp("by hand"))
+    commit = world.change_data(2)
+    bind(world.site(), RUN, found.id, data=f"data/{commit}", reason="it was that one")
+    assert world.at(100).record.data[:2] == (dvc, newer)
+    assert data(world, 100)[2:] == [(commit, Evidence.DECLARED)]

@@ -117,6 +117,18 @@ def test_release_reads_the_survivors_back_first(world, saved):
         release(world.site(), RUN, saved, tier="warm")
 
 
+def test_a_release_that_waits_for_a_survivor_out_of_reach_may_be_tried_again(world, saved):
+    replicate(world.site(), RUN, saved, to="warm")
+    world.clock.wait(minutes=11)
+    world.shelves["warm"].reachable = False
+    with pytest.raises(StoreUnavailable):
+        release(world.site(), RUN, saved, tier="hot")
+    assert places(world, saved) == {"hot", "warm"}
+    world.shelves["warm"].reachable = True
+    release(world.site(), RUN, saved, tier="hot")
+    assert places(world, saved) == {"warm"}
+
+
 def test_a_survivor_that_rotted_meanwhile_is_none(world, saved):
     replicate(world.site(), RUN, saved, to="warm")
     world.clock.wait(minutes=11)

@@ -11,7 +11,7 @@ from lakemark.model.ledger import Place
 from lakemark.ports import Identity
 from lakemark.services.close_run import close_run
 from lakemark.services.commit import Commit, commit
-from lakemark.services.release import release
+from lakemark.services.release import drop_released, release
 from lakemark.services.replicate import replicate
 from lakemark.services.restore import restore
 from lakemark.services.resume import resume
@@ -260,6 +260,34 @@ def test_a_release_from_a_shared_tier_that_died_is_finished(world):
     settled(world, {record})
 
 
+class Reread(MemoryLedger):
+    """Counts how often a run's entries are read once more."""
+
+    def __init__(self):
+        super().__init__()
+        self.readings = 0
+
+    def entries(self, *branch, **after):
+        self.readings += 1
+        return super().entries(*branch, **after)
+
+
+def test_what_was_released_is_known_without_reading_the_run_again(world):
+    world.ledger = Reread()
+    world.open()
+    world.saves(100, minutes=1)
+    record = world.at(100).record.id
+    world.clock.wait(days=8)
+    progress = At("release.recorded", lambda: (_ for _ in ()).throw(Killed("release.recorded")))
+    with pytest.raises(Killed):
+        release(world.site(progress=progress), RUN, record, tier="warm")
+    assert world.at(100).released == {Place(tier="warm")}
+    before = world.ledger.readings
+    assert drop_released(world.site(), world.site().store("warm")) == [record]
+    assert drop_released(world.site(), world.site().store("warm")) == []
+    assert world.ledger.readings == before
+
+
 def test_a_copy_on_its_way_into_a_shared_tier_is_not_taken_for_a_released_one(world):
     world.open()
     world.save(100)
@@ -381,3 +409,13 @@ def test_a_restore_that_reads_while_its_replica_is_released(step):
     release(world.site(progress=at), RUN, record, tier="warm")
     assert world.disk.exists(place / "model.bin")
     assert Place(tier="cold") in world.at(100).replicas
+
+
+def test_a_store_out_of_reach_is_asked_once_in_a_pass(world):
+    world.open()
+    world.saves(100, 200, 300)
+    world.shelves["warm"].reachable = False
+    swept = world.sweep()
+    told = [one.what for one in swept.pending if "warm" in one.what or "warm" in one.why]
+    assert len(told) == len(set(told)), "each thing is said once"
+    assert sum(what == "tier warm" for what in told) == 1

@@ -187,3 +187,17 @@ def test_a_directory_that_only_the_configuration_names_stays_with_who_saved_ther
     world.sweep()
     assert world.at(300).record.timeline == 1
     assert world.latest().record.step == 100
+
+
+def test_a_new_attempt_does_not_take_over_what_lay_there_before(long_run):
+    world = long_run
+    world.save(700)
+    world.clock.wait(minutes=1)
+    world.roll_back(300)
+    world.open(job="2")
+    assert world.at(700).record.timeline == 1
+    world.clock.wait(minutes=1)
+    world.journal.forget_all()
+    world.open(job="3")
+    assert [made for made in world.sweep().committed if made.new] == []
+    assert world.latest().record.step == 300

@@ -75,3 +75,11 @@ def test_a_run_is_opened_on_the_data_that_its_directory_names(world):
     world.changes = {"watch": (Watched(path=OUT, run=RUN, data="data/dev"),)}
     opened = open_run(world.site(), Opening(run=RUN))
     assert [(ref.branch, ref.commit) for ref in opened.data] == [("dev", world.data.head("data", "dev"))]
+
+
+def test_a_watched_directory_opens_no_run_by_itself(world):
+    world.changes = {"watch": (Watched(path=OUT, run=RUN, data="data/main"),)}
+    world.save(100)
+    world.clock.wait(hours=1)
+    world.sweep()
+    assert list(world.ledger.runs()) == []

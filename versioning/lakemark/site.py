@@ -202,12 +202,13 @@ def open_site(
 
 
 def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None = None) -> Site:
-    """The `Site` services work with."""
+    """The `Site` services work with. Raises Misconfigured for a promise this version can't keep."""
     from lakemark.adapters.journal import SqliteJournal
     from lakemark.adapters.local import LocalWorkspace
     from lakemark.formats.generic import GenericRecogniser
 
     settings = parts.settings
+    _require_unsigned(settings)
     return Site(
         name=settings.site,
         node=settings.node,
@@ -230,6 +231,15 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
         seconds=time.monotonic,
         progress=progress or Quiet(),
     )
+
+
+def _require_unsigned(settings: Settings) -> None:
+    """Whoever asks for signed decisions must not get unsigned ones."""
+    if settings.approval.allowed_signers is not None:
+        raise Misconfigured(
+            f"`approval.allowed_signers` is {settings.approval.allowed_signers}, and this version checks no signatures",
+            advice="Set `approval: {allowed_signers: null}`, and say in your own rules who may approve.",
+        )
 
 
 def init_ledger(parts: Parts) -> str:
@@ -309,7 +319,7 @@ def policies(settings: Settings) -> Policies:
             alone_after=settings.approval.alone_after,
             expires_after=settings.approval.expires_after,
         ),
-        when_full=hot.when_full,
+        when_full=hot.when_full if retention.apply else "stop",  # `apply: false` deletes nothing by policy
     )
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Final
 
+from lakemark.adapters import tier_file
 from lakemark.adapters.digests import Verified, drain
 from lakemark.adapters.files import (
     as_ours,
@@ -47,6 +48,7 @@ def restore_tree(target: Path, manifest: Manifest, fetch: Fetch, *, tag: str, pr
     with os_errors(target):
         target = Path(os.path.realpath(target))
         staging = _staging(target)
+        _refuse_inside_ours(target)
         _refuse_unless_free(target, staging)
         make_directories(target.parent)
         with _claimed(staging, tag) as (tree, again):
@@ -83,6 +85,17 @@ def _staging(target: Path) -> Path:
     if len(os.fsencode(name)) > _NAME_ROOM_BYTES:
         name = hashlib.sha256(os.fsencode(name)).hexdigest()
     return target.parent / f".{name}.lakemark-restore"
+
+
+def _refuse_inside_ours(target: Path) -> None:
+    """A tier's place and a ledger are nobody's to restore into: a pass would take the files for its own, or fail on them."""
+    for folder in target.parents:
+        ledger = all((folder / name).exists() for name in ("HEAD", "objects", "refs"))
+        if ledger or (folder / tier_file.NAME).is_file():
+            raise Refused(
+                f"{quoted(str(target))} is inside {'the ledger' if ledger else 'the tier'} {quoted(str(folder))}",
+                advice="Restore into a directory of your own.",
+            )
 
 
 def _refuse_unless_free(target: Path, staging: Path) -> None:

@@ -56,7 +56,8 @@ class TreeStore:
     """Implements `ports.HotStore`.
 
     landing: `auto` (reflink, else hard link, else copy), `reflink`, `link` or `copy`. min_free: a share of the file
-    system's bytes, or bytes; below it nothing lands. domain: the node's own where None.
+    system's bytes, or bytes; below it nothing lands. capacity_bytes: what sealed trees may hold together. domain: the
+    node's own where None.
     """
 
     tier_class: Final = "hot"
@@ -114,10 +115,11 @@ class TreeStore:
     def land(self, source: Path, *, quiet_seconds: float, roles: Mapping[str, str], progress: Progress) -> Landed:
         self._require_ours()
         self._require_apart(source)
-        self._space.require(0)
-        way = Way(landing=self._landing, quiet_seconds=quiet_seconds, roles=roles, room=self._space.require)
+        self._require_room(0)
+        way = Way(landing=self._landing, quiet_seconds=quiet_seconds, roles=roles, room=self._require_room)
         with self._work() as place:
             landed = land_tree(source, place / TREE, way, progress=progress)
+            self._require_capacity(landed.manifest.size_bytes)
             write_new(place / _LINKED, json.dumps(linked_json(landed.linked)).encode())
         return Landed(
             token=place.name,
@@ -163,7 +165,7 @@ class TreeStore:
         if sealed is not None and not self.verify(checkpoint, progress=progress):
             return Stored(verified_at=now, proof="read_back", written_bytes=0, linked=bool(sealed.linked))
         manifest = checkpoint.manifest
-        self._space.require(manifest.size_bytes)
+        self._require_room(manifest.size_bytes, replaced=checkpoint.record.id)
         with self._work() as place:
             write_tree(place / TREE, manifest, source, progress=progress)
             look = read_tree(place / TREE, manifest, {}, progress=progress)
@@ -254,7 +256,12 @@ class TreeStore:
         return sealed.checkpoint
 
     def full(self) -> bool:
-        return self._space.full()
+        if self._space.full():
+            return True
+        if self._capacity is None:
+            return False
+        sizes = self._shelf.sizes().values()
+        return sum(sizes) + max(sizes, default=1) > self._capacity
 
     def usage(self) -> Usage:
         total, free = self._space.totals()
@@ -309,6 +316,21 @@ class TreeStore:
             mode = 0o555 if file.executable else 0o444
             copying.write_stream(target, checked, file.size_bytes, buffer=buffer, mode=mode)
         return target
+
+    def _require_room(self, size_bytes: int, *, replaced: str | None = None) -> None:
+        self._space.require(size_bytes)
+        self._require_capacity(size_bytes, replaced=replaced)
+
+    def _require_capacity(self, size_bytes: int, *, replaced: str | None = None) -> None:
+        """`replaced`: the record whose tree makes way, if it is there. Raises Refused."""
+        if self._capacity is None:
+            return
+        used = sum(size for record, size in self._shelf.sizes().items() if record != replaced)
+        if used + size_bytes > self._capacity:
+            raise Refused(
+                f"{self.name}: {used} bytes are used, {size_bytes} are asked for and `capacity` is {self._capacity}",
+                advice="Release or prune checkpoints, or raise the tier's `capacity`.",
+            )
 
     def _require_ours(self) -> None:
         self._first = tier_file.require_same(self.identity(), self._first, where=str(self.root))

@@ -23,6 +23,7 @@ from lakemark.adapters.tree_files import glance, steady_identity
 from lakemark.adapters.tree_identity import Change, FileIdentity, Sealed, tree_of
 from lakemark.adapters.tree_landing import digest_descriptor
 from lakemark.adapters.workbench import Workbench
+from lakemark.errors import Corrupt
 from lakemark.model.checkpoint import HEX64, File
 from lakemark.model.record import Record
 from lakemark.ports.store import Damage
@@ -60,6 +61,16 @@ class Shelf:
         with os_errors(self._sealed):
             names = [name.removesuffix(".json") for name in os.listdir(self._sealed)]
         return tuple(sorted(name for name in names if HEX64.fullmatch(name)))
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each sealed tree by record; without those whose marker can't be read, which no landing may wait for."""
+        found = {}
+        for record in self.records():
+            with suppress(Corrupt):
+                sealed = self.find(record)
+                if sealed is not None:
+                    found[record] = sealed.record.size_bytes
+        return found
 
     def tree(self, sealed: Sealed) -> Path:
         return self._root / sealed.tree

@@ -16,6 +16,15 @@ def main() -> None:
 
 def run(arguments: Sequence[str], *, environ: Mapping[str, str] = os.environ) -> int:
     """Runs one command line and answers its exit code. Data goes to stdout, everything else to stderr."""
-    from lakemark.cli.running import execute
+    try:
+        from lakemark.cli.running import execute
+    except ModuleNotFoundError as error:
+        if (error.name or "lakemark").partition(".")[0] == "lakemark":
+            raise
+        sys.stderr.write(
+            f"lakemark: the command line needs {error.name}, which a plain installation leaves out\n"
+            "  pip install 'lakemark[node]'\n"
+        )
+        return 2
 
     return execute(arguments, environ=environ)

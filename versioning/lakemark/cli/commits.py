@@ -257,7 +257,7 @@ def _swept_lines(swept: Swept) -> list[str]:
         ),
         *(f"replicated {short(one.record)} to {one.tier}" for one in swept.replicated),
         *(f"released {short(one.record)} from {one.place.tier}" for one in swept.released),
-        *(f"DROPPED the last copy of {short(identity)}: hot is below min_free" for identity in swept.thinned),
+        *(f"DROPPED the last copy of {short(identity)}: hot is full" for identity in swept.thinned),
         *swept.said,
         *(f"incomplete {path}: {why}" for path, why in swept.incomplete),
         *(f"waits {one.what}: {one.why}" for one in swept.pending),

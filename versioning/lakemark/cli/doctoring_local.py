@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from lakemark.cli.output import size
 from lakemark.errors import Denied, Incomplete, Misconfigured
 from lakemark.services.doctor import Examination
+from lakemark.settings import unused
 
 if TYPE_CHECKING:
     from lakemark.cli.session import Session
@@ -26,12 +27,15 @@ _SLOW_FSYNC_SECONDS = 0.5
 def examinations(here: Session) -> Iterator[Examination]:
     """In the order a person would look."""
     yield Examination(name="configuration", run=lambda: str(here.parts.loaded.file))
+    yield Examination(name="unused configuration", run=partial(_unused, here))
     yield Examination(name="ledger", run=partial(_ledger, here), advice="Make it with `lakemark init`.")
     yield Examination(
         name="fsync", run=partial(_fsync, here), advice="Put the ledger on a disk whose fsync means what it says."
     )
     yield Examination(name="rights", run=partial(_rights, here), advice="Give lakemark's user these rights.")
-    yield Examination(name="space", run=partial(_space, here), advice="Make room, or lower `min_free` of hot.")
+    yield Examination(
+        name="space", run=partial(_space, here), advice="Make room, lower `min_free` of hot, or raise its `capacity`."
+    )
     for watched in here.settings.watch:
         yield Examination(
             name=f"landing {watched.path}",
@@ -55,6 +59,11 @@ def same_disk(here: Session) -> Iterator[tuple[str, str]]:
     for (name, domain, device), (other, domain_2, device_2) in combinations(devices, 2):
         if device == device_2 and domain != domain_2:
             yield name, other
+
+
+def _unused(here: Session) -> str:
+    names = list(unused(here.parts.loaded))
+    return f"this version does not act on {', '.join(names)}" if names else "none"
 
 
 def _ledger(here: Session) -> str:
@@ -122,7 +131,8 @@ def _rights(here: Session) -> str:
 def _space(here: Session) -> str:
     usage = here.site.hot.usage()
     if here.site.hot.full():
-        raise Incomplete(f"{size(usage.free_bytes)} is less than `min_free` of hot", advice="Make room.")
+        used = f"{size(usage.used_bytes)} of {size(usage.capacity_bytes)} used"
+        raise Incomplete(f"hot is full: {size(usage.free_bytes)} free, {used}", advice="Make room.")
     share = usage.file_system_free_share
     return f"{size(usage.free_bytes)} free on hot's file system" + ("" if share is None else f" ({share:.0%})")
 

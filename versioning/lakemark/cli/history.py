@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakemark.ports.site import Policies
     from lakemark.site import Parts
 
-_MOST_FOR_RETENTION: Final = 5_000
+_MOST_FOR_RETENTION: Final = 1_000
 """Records of a run up to which a listing works out why each is kept."""
 
 

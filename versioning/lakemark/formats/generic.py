@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 from zipfile import is_zipfile
 
-from lakemark.errors import NotFound, quoted
+from lakemark.errors import Denied, NotFound, quoted
 from lakemark.ports import Found, Verdict
 
 FRAMEWORK: Final = "generic"
@@ -59,9 +59,17 @@ class GenericRecogniser:
         yield from sorted(found, key=lambda one: (one.step is None, one.step or 0, str(one.path)))
 
     def judge(self, path: Path) -> Found:
-        """A directory or file of any name may be a checkpoint; its step is then None."""
+        """A directory or file of any name may be a checkpoint; its step is then None. Denied where it may not be read."""
         try:
             mode = os.lstat(path).st_mode
+            if stat.S_ISDIR(mode):
+                for _ in _files(path):
+                    pass
+        except PermissionError as error:
+            raise Denied(
+                f"{quoted(str(error.filename or path))} may not be read by this user",
+                advice="Give this user the right to read all of the checkpoint.",
+            ) from error
         except OSError as error:
             raise NotFound(f"{quoted(str(path))}: {error.strerror}", advice="Check the path.") from error
         return _judged(path, mode)

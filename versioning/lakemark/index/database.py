@@ -10,7 +10,7 @@ from typing import Final
 
 from lakemark.errors import Denied, LakemarkError, NotFound, Refused, StoreUnavailable
 
-VERSION: Final = 1
+VERSION: Final = 2
 _SCHEMA: Final = """
 CREATE TABLE branches (
     branch TEXT PRIMARY KEY, revision TEXT NOT NULL, sequence INTEGER NOT NULL, lineage TEXT NOT NULL, nodes TEXT NOT NULL

@@ -46,6 +46,7 @@ def to_row(found: RecordState, *, whole: bool) -> str:
             "pruned": None if found.pruned is None else list(found.pruned),
             "pruned_at": _text(found.pruned_at),
             "thinned": found.thinned,
+            "released": [[place.tier, place.node] for place in found.released],
             "record": found.record.as_json() if whole else None,
         },
         separators=(",", ":"),
@@ -68,6 +69,7 @@ def _state(value: dict[str, Any], record: bytes | None) -> RecordState:
     for name in ("held_until", "quarantined_at", "pruned_at"):
         value[name] = None if value[name] is None else from_text(value[name])
     value["recorded_at"] = from_text(value["recorded_at"])
+    value["released"] = frozenset(Place(tier=tier, node=node) for tier, node in value["released"])
     value["pruned"] = None if value["pruned"] is None else tuple(value["pruned"])
     return RecordState(
         record=Record.from_json(said), replicas={replica.place: replica for replica in replicas}, **value

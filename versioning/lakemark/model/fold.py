@@ -166,7 +166,8 @@ def _replicated(state: RunState, entry: Entry, _contents: Contents) -> None:
     )
     found = state.records.get(entry.record or "")
     if found is not None:
-        _change(state, entry.record, replicas={**found.replicas, place: copy})
+        held = {**found.replicas, place: copy}
+        _change(state, entry.record, replicas=held, released=found.released - {place})
 
 
 def _released(state: RunState, entry: Entry, _contents: Contents) -> None:
@@ -175,7 +176,7 @@ def _released(state: RunState, entry: Entry, _contents: Contents) -> None:
         found = state.records.get(identity or "")
         if found is not None:
             left = {where: copy for where, copy in found.replicas.items() if where != place}
-            _change(state, identity, replicas=left)
+            _change(state, identity, replicas=left, released=found.released | {place})
 
 
 def _verified(state: RunState, entry: Entry, _contents: Contents) -> None:

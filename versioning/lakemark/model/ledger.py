@@ -103,6 +103,7 @@ class Attempt:
 class RecordState:
     """A record and what later entries said of it. `record` carries the newest data binding.
 
+    released: places it was released from and has not come back to; its bytes may still lie there after a crash.
     Never changed once it is in a `RunState`: the next entry replaces it.
     """
 
@@ -120,6 +121,7 @@ class RecordState:
     pruned: tuple[str, ...] | None = None
     pruned_at: datetime | None = None
     thinned: bool = False
+    released: frozenset[Place] = frozenset()
 
     @property
     def instant(self) -> datetime:

@@ -136,9 +136,9 @@ def standing(state: RunState, timeline: int, step: int) -> RecordState | None:
 
 
 def _already(state: RunState, save: Save, timeline: int) -> RecordState | None:
-    """The record of these very bytes at this step in the lineage; of a find that nobody knows the directory of, anywhere."""
+    """The record of these very bytes at this step in the lineage; of a find that may be any process's, anywhere."""
     numbers = [number for number, bound in segments(state, timeline) if bound is None or save.step <= bound]
-    if save.found and not save.announced and save.directory_timeline is None:
+    if save.found and not save.announced and (save.directory_timeline is None or _older(state, save)):
         numbers.extend(sorted(state.timelines, reverse=True))
     ids = (record_id(state.run, number, save.step, save.content) for number in numbers)
     return next((state.records[identity] for identity in ids if identity in state.records), None)
@@ -159,6 +159,12 @@ def _intervals(state: RunState, timeline: int) -> list[Interval]:
         if here and opened is not None and here[0].sequence == opened.sequence:
             break
     return found or state.intervals[-1:]
+
+
+def _older(state: RunState, save: Save) -> bool:
+    """Whether it lay there before the attempt of its directory began."""
+    attempt = state.attempts.get(save.attempt or "")
+    return attempt is not None and save.newest_mtime is not None and save.newest_mtime <= attempt.started_at
 
 
 def _by_it(state: RunState, save: Save, attempt: Attempt, *, timeline: int) -> bool:

@@ -208,7 +208,7 @@ class HotStore(CheckpointStore, Protocol):
         """What the sealed tree's own marker says of a record id: enough to put it back into a ledger. Raises NotFound."""
 
     def full(self) -> bool:
-        """Whether the file system is below `min_free`: nothing new lands."""
+        """Whether nothing new lands: the file system is below `min_free`, or another like its largest is beyond `capacity`."""
 
     def clean(self) -> int:
         """Removes landings whose process is gone; answers how many."""

@@ -49,10 +49,14 @@ def bind(site: Site, run: str, record: str | None, *, data: str, reason: str) ->
 
 
 def _replaced(old: tuple[DataRef, ...], said: DataRef) -> tuple[DataRef, ...]:
-    """What is said takes the place of everything of that repository, and of whatever was not known."""
-    kept = tuple(
-        ref
-        for ref in old
-        if ref.kind == DataKind.LAKEFS and ref.repository != said.repository and ref.evidence != Evidence.AMBIGUOUS
-    )
-    return (*kept, said)
+    """What is said takes the place of everything of that repository, and of whatever was not known.
+
+    Of data that lies elsewhere it says nothing: references of other kinds stay, also of kinds this version does not know.
+    """
+    return (*(ref for ref in old if _stays(ref, said)), said)
+
+
+def _stays(ref: DataRef, said: DataRef) -> bool:
+    if ref.kind == DataKind.LAKEFS:
+        return ref.repository != said.repository and ref.evidence != Evidence.AMBIGUOUS
+    return ref.kind != DataKind.NONE

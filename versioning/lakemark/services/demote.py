@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from lakemark.errors import LakemarkError, NoReplica, StoreUnavailable
@@ -43,19 +43,16 @@ class Demoted:
     pending: list[Pending] = field(default_factory=list)
 
 
-def demote(site: Site, run: str) -> Demoted:
-    """One pass over a run's replicas. What can't be done now is in `pending`; nothing is raised for one tier being away."""
+def demote(site: Site, run: str, *, tiers: Sequence[Tier] | None = None) -> Demoted:
+    """One pass over a run's replicas. What can't be done now is in `pending`; nothing is raised for one tier being away.
+
+    tiers: those found `present` just before; None: they are looked at now.
+    """
     result = Demoted()
-    tiers = _present(site, result)
+    if tiers is None:
+        tiers, result.pending = present(site)
     _recheck(site, run, _suspects(site, run, plan(site, run, tiers).recheck), result)
-    failed: set[tuple[str, str]] = set()
-    for _ in range(_ROUNDS):
-        moves = [move for move in plan(site, run, tiers).replicate if (move.record, move.tier) not in failed]
-        if not moves:
-            break
-        for move in moves:
-            if not _replicate(site, move, result):
-                failed.add((move.record, move.tier))
+    _replicate_all(site, run, tiers, result)
     _recheck(site, run, plan(site, run, tiers).recheck, result)
     final = plan(site, run, tiers)
     if final.release:
@@ -98,17 +95,37 @@ def kept(site: Site, state: RunState) -> frozenset[str]:
     return frozenset(identity for identity, one in verdicts.items() if one.reasons)
 
 
-def _present(site: Site, result: Demoted) -> list[Tier]:
-    """Tiers whose place is the one the ledger knows. The others take no part, and justify nothing, in this pass."""
+def present(site: Site) -> tuple[list[Tier], list[Pending]]:
+    """Tiers whose place is the one the ledger knows, and why the others take no part in a pass and justify nothing."""
     tiers: list[Tier] = []
+    away: list[Pending] = []
     for name, store in site.tiers.items():
         try:
             require_identity(site, store)
         except LakemarkError as error:
-            result.pending.append(_pending(f"tier {name}", error))
+            away.append(_pending(f"tier {name}", error))
             continue
         tiers.append(tier_of(site, name))
-    return tiers
+    return tiers, away
+
+
+def _replicate_all(site: Site, run: str, tiers: Sequence[Tier], result: Demoted) -> None:
+    """Round by round, as each makes the next possible; a tier that is out of reach once is not asked again."""
+    failed: set[tuple[str, str]] = set()
+    away: set[str] = set()
+    for _ in range(_ROUNDS):
+        due = plan(site, run, tiers).replicate
+        moves = [move for move in due if (move.record, move.tier) not in failed and move.tier not in away]
+        if not moves:
+            return
+        for move in moves:
+            if move.tier in away:
+                continue
+            error = _replicate(site, move, result)
+            if error is not None:
+                failed.add((move.record, move.tier))
+            if isinstance(error, StoreUnavailable):
+                away.add(move.tier)
 
 
 def _lasting(site: Site, tiers: Iterable[Tier], result: Demoted) -> list[Tier]:
@@ -124,15 +141,15 @@ def _lasting(site: Site, tiers: Iterable[Tier], result: Demoted) -> list[Tier]:
     return lasting
 
 
-def _replicate(site: Site, move: Move, result: Demoted) -> bool:
+def _replicate(site: Site, move: Move, result: Demoted) -> LakemarkError | None:
     try:
         replicate(site, move.run, move.record, to=move.tier)
     except LakemarkError as error:
         step = site.ledger.run(move.run).records[move.record].record.step
         result.pending.append(_pending(f"{move.run}@{step} to {move.tier}", error))
-        return False
+        return error
     result.replicated.append(move)
-    return True
+    return None
 
 
 def _suspects(site: Site, run: str, rechecks: Iterable[Recheck]) -> list[Recheck]:
@@ -152,7 +169,7 @@ def _recheck(site: Site, run: str, rechecks: Iterable[Recheck], result: Demoted)
 
 
 def _thin(site: Site, run: str) -> list[str]:
-    """Below `min_free`, with `when_full: thin`: drops last copies of what retention would not keep, oldest first, loudly.
+    """Where hot is full, with `when_full: thin`: drops last copies of what retention would not keep, oldest first, loudly.
 
     Never the newest, a held record, or the target of an open rollback.
     """
@@ -183,7 +200,7 @@ def _thinnable(site: Site, state: RunState, found: RecordState) -> bool:
 
 def _record_thinned(site: Site, found: RecordState) -> bool:
     record = found.record
-    item: dict[str, JSON] = {"record": record.id, "reasons": ["thinned: hot is below min_free"], "thinned": True}
+    item: dict[str, JSON] = {"record": record.id, "reasons": ["thinned: hot is full"], "thinned": True}
 
     def decide(state: RunState) -> Draft:
         if state.blocked is not Means.IGNORE or not _thinnable(site, state, state.records[record.id]):

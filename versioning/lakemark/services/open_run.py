@@ -17,6 +17,7 @@ from lakemark.model.record import DataRef, Evidence
 from lakemark.ports import Directory, MadePin, RunFile, Site
 from lakemark.services import pins
 from lakemark.services.appending import Settled, opened, require_writable
+from lakemark.services.find_saves import commit_directory
 from lakemark.services.unshare import unshare
 
 
@@ -51,7 +52,7 @@ class Opened:
 
 
 def open_run(site: Site, asked: Opening) -> Opened:
-    """Opens the run, or starts another attempt of it.
+    """Opens the run, or starts another attempt of it; what lies in a directory to watch is committed first, as what it was.
 
     Raises Usage (name), NotFound (branch, re-pin of an unopened run),
     Refused (pin weaker than the site accepts, no room to un-share), StoreUnavailable.
@@ -74,12 +75,12 @@ def open_run(site: Site, asked: Opening) -> Opened:
     if fresh:
         _append_opened(site, asked, data)
         site.progress.step("open.recorded")
-    if not asked.repin:
-        unshare(site, state)
     attempt = _attempt(site, asked, data)
     run_file = write_run_file(site, asked.run, attempt=attempt)
     if asked.watch is not None:
         _bind(site, asked.run, asked.watch, attempt)
+    if not asked.repin:
+        unshare(site, site.ledger.run(asked.run))
     timeline = site.ledger.run(asked.run).timeline
     return Opened(run=asked.run, timeline=timeline, attempt=attempt, data=data, pins=made, run_file=run_file)
 
@@ -215,6 +216,10 @@ def _attempt(site: Site, asked: Opening, data: tuple[DataRef, ...]) -> str:
 
 
 def _bind(site: Site, run: str, watch: Path, attempt: str) -> None:
+    """From now on finds are this attempt's; what lies there is committed first, as what it was until now."""
+    bound = site.journal.directory(watch)
+    if bound is not None and bound.run == run and bound.attempt != attempt:
+        commit_directory(site, run, watch)
     state = site.ledger.run(run)
     site.journal.bind_directory(
         watch,

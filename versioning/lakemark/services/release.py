@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from lakemark.errors import NotFound, Refused
+from lakemark.errors import NotFound, Refused, StoreUnavailable
 from lakemark.model.entry import Draft
 from lakemark.model.instants import to_text
 from lakemark.model.ledger import Place, RecordState, Replica, RunState
@@ -80,7 +80,10 @@ def release_all(site: Site, run: str, releases: Sequence[Release]) -> list[Relea
 
 
 def _prove(site: Site, found: RecordState, leaving: Place) -> list[Replica]:
-    """Survivors in other domains that were read back just now. Raises Refused where they are too few."""
+    """Survivors in other domains that were read back just now.
+
+    Raises Refused where they are too few, StoreUnavailable where they might be enough and are away.
+    """
     residence = site.policies.residence.get(leaving.tier)
     domain = site.store(leaving).domain
     others = [
@@ -106,6 +109,12 @@ def _prove(site: Site, found: RecordState, leaving: Place) -> list[Replica]:
         seen = "; ".join(
             f"{one.place.tier}: {one.error or (one.damages[0].why if one.damages else 'ok')}" for one in looks
         )
+        away = {site.tiers[one.place.tier].domain for one in looks if isinstance(one.error, StoreUnavailable)}
+        if away and len(domains | away) >= max(1, site.policies.copies):
+            raise StoreUnavailable(
+                f"releasing {found.record.run}@{found.record.step} from {leaving.tier}: {seen}",
+                advice="Try again when they answer: they are read back before it goes.",
+            )
         raise Refused(
             f"releasing {found.record.run}@{found.record.step} from {leaving.tier} needs {max(1, site.policies.copies)} proven "
             f"replica(s) in other failure domains; it has {len(domains)} ({seen or 'none'})",
@@ -149,7 +158,7 @@ def drop_released(site: Site, store: CheckpointStore) -> list[str]:
     return [
         identity
         for identity, found in _unclaimed(site, store)
-        if _released_last(site, found, store.place) and _dropped(site, store, found)
+        if store.place in found.released and _dropped(site, store, found)
     ]
 
 
@@ -160,18 +169,6 @@ def _unclaimed(site: Site, store: CheckpointStore) -> Iterator[tuple[str, Record
         found = known.get(identity)
         if found is not None and store.place not in found.replicas:
             yield identity, found
-
-
-def _released_last(site: Site, found: RecordState, place: Place) -> bool:
-    released = False
-    for entry, _ in site.ledger.entries(found.record.run, after=found.sequence):
-        if entry.kind == "replicated" and entry.record == found.record.id and entry.body.get("tier") == place.tier:
-            released = False
-        items = entry.body.get("items") if entry.kind == "released" else None
-        for item in items if isinstance(items, list | tuple) else ():
-            if isinstance(item, Mapping) and (item.get("record"), item.get("tier")) == (found.record.id, place.tier):
-                released = True
-    return released
 
 
 def _dropped(site: Site, store: CheckpointStore, found: RecordState) -> bool:

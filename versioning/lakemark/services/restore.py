@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lakemark.errors import NotFound, Usage
+from lakemark.errors import NoReplica, NotFound, Usage
 from lakemark.model.checkpoint import FileType, Manifest, Role
 from lakemark.model.ledger import Place, RecordState
 from lakemark.ports import Damage, Restored, Site
@@ -47,6 +47,10 @@ def restore_manifest(
     tag = record.id if manifest.content == record.content else f"{record.id}-{manifest.content[:8]}"
     try:
         restored = site.workspace.restore(to, manifest, source, tag=tag, progress=site.progress)
+    except NoReplica:
+        if tier is not None and source.refusals:
+            raise source.refusals[0] from None
+        raise
     finally:
         for place in dict.fromkeys(place for place, _ in source.damaged):
             paths = [path for where, path in source.damaged if where == place]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import BinaryIO
 
-from lakemark.errors import Corrupt, LakemarkError, NoReplica, NotFound
+from lakemark.errors import Corrupt, LakemarkError, NoReplica, NotFound, Refused
 from lakemark.model.checkpoint import File
 from lakemark.model.entry import Draft
 from lakemark.model.instants import to_text
@@ -58,6 +58,11 @@ class Candidates:
         self._usable: dict[Place, Checkpoint] = {}
         self._away: dict[Place, LakemarkError] = {}
         self.damaged: list[tuple[Place, str]] = []
+
+    @property
+    def refusals(self) -> list[LakemarkError]:
+        """Why tiers that are not the ledger's were passed over."""
+        return [error for error in self._away.values() if isinstance(error, Refused)]
 
     def __call__(self, file: File) -> Iterable[tuple[Place, AbstractContextManager[BinaryIO]]]:
         return self._each(file)

@@ -5,7 +5,7 @@ Whoever runs it second finds it done. A part that can't reach what it needs says
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -15,12 +15,12 @@ from lakemark.errors import LakemarkError, StoreUnavailable
 from lakemark.model.entry import Contents, Draft
 from lakemark.model.ledger import RunState
 from lakemark.model.placing import standing
-from lakemark.model.residence import Move, Release
+from lakemark.model.residence import Move, Release, Tier
 from lakemark.ports import Checkpoint, CheckpointStore, Site
 from lakemark.services import pins, rollback_apply, rollback_decide
 from lakemark.services.appending import Settled, checkpoint, require_clock, require_identity
 from lakemark.services.commit import Committed
-from lakemark.services.demote import Pending, demote
+from lakemark.services.demote import Pending, demote, present
 from lakemark.services.find_saves import commit_found
 from lakemark.services.keep_ledger import keep_copies
 from lakemark.services.observe import observe
@@ -57,8 +57,9 @@ def sweep(site: Site, *, move: bool = True) -> Swept:
         _part(result, "pins", lambda: result.said.extend(pins.settle(site)))
     _part(result, "rollbacks", lambda: _rollbacks(site, result))
     if move:
+        tiers, _ = present(site)
         for run in site.ledger.runs():
-            _part(result, f"replicas of {run}", partial(_demote, site, run, result))
+            _part(result, f"replicas of {run}", partial(_demote, site, run, result, tiers))
         collect(site, result)
     return result
 
@@ -138,8 +139,8 @@ def _rollbacks(site: Site, result: Swept) -> None:
         result.said.extend(rollback_apply.leftovers(site))
 
 
-def _demote(site: Site, run: str, result: Swept) -> None:
-    done = demote(site, run)
+def _demote(site: Site, run: str, result: Swept, tiers: Sequence[Tier]) -> None:
+    done = demote(site, run, tiers=tiers)
     result.replicated.extend(done.replicated)
     result.released.extend(done.released)
     result.thinned.extend(done.thinned)

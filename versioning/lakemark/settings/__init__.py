@@ -38,6 +38,7 @@ from lakemark.settings.schema import Settings
 from lakemark.settings.templates import PROFILES, render
 from lakemark.settings.tiers import DirectoryTier, HotTree, S3Tier, Tier, TierSettings
 from lakemark.settings.units import bytes_of
+from lakemark.settings.unused import unused
 
 __all__ = [
     "PROFILES",
@@ -77,5 +78,6 @@ __all__ = [
     "loads",
     "render",
     "schema",
+    "unused",
     "with_sandbox",
 ]

@@ -71,8 +71,8 @@ class WatchSettings(Section):
     """Directories in which a trainer saves.
 
     `path` may have one component with `*`, and then `run` has `{name}`: what the
-    star's component is called. `data` (REPOSITORY/BRANCH) opens the run by itself.
-    `seen_as` is what the trainer calls `path` inside its container.
+    star's component is called. `data` (REPOSITORY/BRANCH) is what `run open`
+    takes for that run when not told. `seen_as` is what the trainer calls `path` inside its container.
     """
 
     what: ClassVar[str] = "watch"
@@ -96,7 +96,8 @@ class ApprovalSettings(Section):
     """Who may roll back. `prune_share`: a prune of more of a run than this needs approval too.
 
     The requester alone may approve after `alone_after`, never if it is None; a request ends after
-    `expires_after`. `allowed_signers`: SSH's file of that name, if decisions are signed.
+    `expires_after`. `allowed_signers`: SSH's file of that name, for signed decisions; this version
+    signs none and refuses it.
     """
 
     what: ClassVar[str] = "approval"

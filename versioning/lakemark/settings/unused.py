@@ -1,0 +1,31 @@
+"""Keys that are checked and shown, and that this version does not act on."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from lakemark.settings.load import Loaded
+from lakemark.settings.section import Section, read_section, shown_section
+
+UNUSED: Final[Mapping[str, tuple[str, ...]]] = {
+    "retention": ("max_delete",),
+    "objectives": ("rto",),
+    "approval": ("prune_share",),
+    "drill": ("command", "scratch_max"),
+    "flows": ("task_runner",),
+    "serve": ("token_file", "proxy_header"),
+    "limits": ("cpus", "nice", "io_class", "bandwidth"),
+    "notify": ("webhook", "heartbeat"),
+}
+UNUSED_OF_TIERS: Final = ("high_water", "low_water", "peers")
+"""None or empty unless given."""
+
+
+def unused(loaded: Loaded) -> Iterator[str]:
+    """Dotted keys, as the schema has them in order, whose value is not the default and has no effect."""
+    for name, tier in loaded.settings.tiers.items():
+        shown = shown_section(tier)
+        yield from (f"tiers.{name}.{key}" for key in UNUSED_OF_TIERS if shown.get(key))
+    for name, keys in UNUSED.items():
+        section: Section = getattr(loaded.settings, name)
+        given, usual = shown_section(section), shown_section(read_section(type(section), {}, loaded.home))
+        yield from (f"{name}.{key}" for key in keys if given[key] != usual[key])
