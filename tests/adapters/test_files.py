@@ -2,6 +2,8 @@
 
 import errno
 import os
+import threading
+from contextlib import suppress
 
 import pytest
 
@@ -70,3 +72,28 @@ def test_a_removed_tree_takes_nothing_it_links_to(tmp_path):
     files.remove_tree(tmp_path / "tree")
     files.remove_tree(tmp_path / "tree")
     assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["kept", "kept/file"]
+
+
+def test_a_tree_goes_although_somebody_looks_into_it(tmp_path):
+    """Looking whether it is dead makes its lock file: between the listing and the removal, too."""
+    done = threading.Event()
+
+    def look():
+        while not done.is_set():
+            for number in range(40):
+                with suppress(FileNotFoundError):
+                    os.close(files.open_lock(tmp_path / str(number)))
+
+    lookers = [threading.Thread(target=look) for _ in range(2)]
+    for thread in lookers:
+        thread.start()
+    try:
+        for number in [*range(40)] * 5:
+            place = tmp_path / str(number)
+            place.mkdir()
+            files.remove_tree(place)
+            assert not place.exists()
+    finally:
+        done.set()
+        for thread in lookers:
+            thread.join()

@@ -23,6 +23,7 @@ _AT_FDCWD: Final = -100
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _RIGHTS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
+_EMPTIED_AGAIN: Final = 20
 _BAD_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.ENOTEMPTY})
 _NO_RENAME_FLAGS: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -154,7 +155,22 @@ def _rename_new_without_flags(source: str, target: str) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a tree of ours without following links; nothing happens where it is gone."""
+    """Removes a tree of ours without following links; nothing happens where it is gone.
+
+    Whoever looks whether the tree is dead may make its lock file anew meanwhile: then it is emptied again.
+    """
+    for _ in range(_EMPTIED_AGAIN):
+        try:
+            _remove_once(path)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+        else:
+            return
+    _remove_once(path)
+
+
+def _remove_once(path: Path) -> None:
     try:
         entries = list(os.scandir(path))
     except FileNotFoundError:
