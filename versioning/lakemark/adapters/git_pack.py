@@ -21,11 +21,12 @@ from pygit2.enums import ObjectType
 from lakemark.adapters.files import fsync_directory, make_directories, try_lock
 from lakemark.errors import Corrupt
 
-LOOSE_LIMIT: Final = 4000
-"""About a thousand entries."""
+LOOSE_LIMIT: Final = 1000
+"""About two hundred and fifty entries: an append slows with what lies loose."""
 _SAMPLED: Final = range(0, 256, 32)
 _FAN_OUT: Final = 8
-_SMALLEST: Final = 8192
+_SMALLEST: Final = 2048
+_MERGED_LEVELS: Final = 2
 _INDEX_MAGIC: Final = b"\xfftOc\x00\x00\x00\x02"
 _OID_BYTES: Final = 20
 
@@ -124,12 +125,12 @@ def _write(path: Path, repository: pygit2.Repository, oids: list[str]) -> None:
 
 
 def _consolidate(path: Path, repository: pygit2.Repository) -> None:
-    """Eight packs of one size become one of the next: each object is copied once per level."""
+    """Eight packs of one size become one of the next, twice; larger ones stay, or an append would wait for a minute."""
     levels: dict[int, list[Path]] = {}
     for index in sorted((path / "objects" / "pack").glob("pack-*.idx")):
         if not index.with_suffix(".keep").exists():
             levels.setdefault(_level(_count(index)), []).append(index)
-    for level in sorted(levels):
+    for level in sorted(level for level in levels if level < _MERGED_LEVELS):
         indexes = levels[level]
         if len(indexes) >= _FAN_OUT:
             _write(path, repository, list(dict.fromkeys(oid for index in indexes for oid in _listed(index))))
@@ -166,7 +167,7 @@ def _listed(index: Path) -> Iterator[str]:
 def _pack_tags(path: Path) -> None:
     """A loose reference costs a block of the file system, and there is a tag for each record: Git keeps them in one file."""
     tags = path / "refs" / "tags" / "records"
-    if tags.is_dir() and len(os.listdir(tags)) >= LOOSE_LIMIT // 4:
+    if tags.is_dir() and len(os.listdir(tags)) >= LOOSE_LIMIT:
         command = ["git", "-c", "core.fsync=all", "--git-dir", str(path), "pack-refs"]
         subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
 
