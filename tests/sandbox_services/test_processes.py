@@ -9,6 +9,7 @@ import pytest
 
 from lakemark.sandbox import processes
 
+WHEN_TOLD = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
 SLEEP = "import time; time.sleep(600)"
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
@@ -102,15 +103,17 @@ def test_a_recycled_number_is_left_alone(bystander):
     assert bystander.poll() is not None
 
 
-def test_nobody_has_the_number_of_an_ended_process(run):
-    gone = run("pass")
+def test_nobody_has_the_number_of_an_ended_process(run, tmp_path):
+    gone = run(WHEN_TOLD)
+    (tmp_path / "work" / "go").touch()
     assert until(lambda: processes.exit_status(gone)) == "ended with exit code 0"
     assert processes.identify(gone.pid) is None
     assert processes.end([gone], within_seconds=0.1) == []
 
 
-def test_how_it_ended_is_told(run):
-    failed = run("raise SystemExit(3)")
+def test_how_it_ended_is_told(run, tmp_path):
+    failed = run(WHEN_TOLD + "raise SystemExit(3)")
+    (tmp_path / "work" / "go").touch()
     assert until(lambda: processes.exit_status(failed)) == "ended with exit code 3"
     killed = run(SLEEP)
     assert processes.exit_status(killed) is None
