@@ -3,7 +3,7 @@
 import os
 import signal
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -141,7 +141,3 @@ def broken_promises(site: Site, acknowledged: set[str]) -> list[str]:
         if name == "hot":
             wrong += [f"hot holds {identity[:12]}, which nobody claims" for identity in extra]
     return wrong
-
-
-def with_progress(site: Site, progress) -> Site:
-    return replace(site, progress=progress)

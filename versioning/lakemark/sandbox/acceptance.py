@@ -14,7 +14,6 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from lakemark.errors import Corrupt, LakemarkError
 from lakemark.model.rollback_plan import Flags
 from lakemark.ports import Site
 from lakemark.sandbox import train
+from lakemark.sandbox.demo_checks import digests
 from lakemark.services import rollback_apply, rollback_decide, rollback_request
 from lakemark.services.open_run import Opening, open_run
 from lakemark.settings.document import parse
@@ -62,7 +62,7 @@ def train_stage(params: Mapping[str, Any], out: Path, environ: Mapping[str, str]
     train.main(
         [*words, "--keep", "999", "--seed", str(params["seed"])], {**environ, "LAKEMARK_RUN_FILE": str(opened.run_file)}
     )
-    saved = {path.name.removeprefix("step-"): _digests(path) for path in sorted(saves.glob("step-*"))}
+    saved = {path.name.removeprefix("step-"): digests(path) for path in sorted(saves.glob("step-*"))}
     data = [{"repository": ref.repository, "commit": ref.commit} for ref in opened.data]
     _write(out / "trained.json", {"run": params["run"], "data": data, "saved": saved})
 
@@ -97,7 +97,7 @@ def report_stage(params: Mapping[str, Any], out: Path, environ: Mapping[str, str
     """Reads everything back: metrics.json, and loss.csv for the plot. Raises Corrupt where something is not as it was."""
     site = open_site(environ=environ)
     trained, rollback = _read(out / "trained.json"), _read(out / "rollback.json")
-    restored = _digests(Path(rollback["checkpoint_dir"]))
+    restored = digests(Path(rollback["checkpoint_dir"]))
     equal = restored == trained["saved"][str(params["back_to"])] != {}
     heads = all(_head(site, row) == row[2] for row in rollback["data"])
     state = site.ledger.run(params["run"])
@@ -122,14 +122,6 @@ def _head(site: Site, row: Sequence[str]) -> str | None:
 
 def _params(path: Path) -> dict[str, Any]:
     return dict(parse(path.read_text(), name=str(path)).value)
-
-
-def _digests(path: Path) -> dict[str, str]:
-    return {
-        str(file.relative_to(path)): sha256(file.read_bytes()).hexdigest()
-        for file in sorted(path.rglob("*"))
-        if file.is_file()
-    }
 
 
 def _read(path: Path) -> dict[str, Any]:

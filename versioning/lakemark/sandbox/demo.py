@@ -22,7 +22,7 @@ from typing import Any, Final
 from lakemark.errors import LakemarkError
 from lakemark.sandbox import credentials
 from lakemark.sandbox.data_repository import DataRepository
-from lakemark.sandbox.demo_checks import Check, Facts, check_all
+from lakemark.sandbox.demo_checks import Check, Facts, check_all, digests
 from lakemark.sandbox.deployments import WAITING, Deployments
 from lakemark.sandbox.prefect import Api
 from lakemark.sandbox.train import advance, make_part
@@ -314,12 +314,3 @@ def deployments_of(stage: Stage) -> Deployments:
     """Those of the sandbox's Prefect."""
     keys = credentials.read(stage.home / "sandbox" / "credentials.env")
     return Deployments(Api.at(keys["PREFECT_API_URL"], keys["PREFECT_API_AUTH_STRING"]))
-
-
-def digests(path: Path) -> dict[str, str]:
-    """Relative path -> sha256 of every regular file under `path`."""
-    return {
-        str(file.relative_to(path)): sha256(file.read_bytes()).hexdigest()
-        for file in sorted(path.rglob("*"))
-        if file.is_file() and not file.is_symlink()
-    }

@@ -55,7 +55,7 @@ def check_all(facts: Facts) -> list[Check]:
 def restored_bytes(facts: Facts) -> Check:
     """The rollback brought back what the trainer had saved."""
     where = facts.applied.get("checkpoint_dir")
-    found = _digests(Path(str(where))) if where else {}
+    found = digests(Path(str(where))) if where else {}
     saved = dict(facts.saved[facts.step])
     return Check("restored bytes equal the saved ones", found == saved != {}, f"{len(found)} files in {where}")
 
@@ -97,7 +97,7 @@ def cloned(facts: Facts, tier: str) -> Check:
         done = subprocess.run(words, cwd=where, env=environ, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             return Check(name, ok=False, detail=f"{words[0]} {words[1]}: {(done.stderr or done.stdout).strip()[-300:]}")
-    found = _digests(clone / "checkpoint")
+    found = digests(clone / "checkpoint")
     return Check(name, found == dict(facts.saved[facts.step]) != {}, f"{len(found)} files of records/{record[:12]}")
 
 
@@ -105,21 +105,22 @@ def same_weights(facts: Facts) -> Check:
     """Going on from the restored checkpoint is as if nothing had happened."""
     name = "training resumed from the restored checkpoint reaches the same weights as the uninterrupted run"
     mine, other = (path / f"step-{facts.last_step}" for path in (facts.out, facts.reference))
-    found, wanted = _digests(mine), _digests(other)
+    found, wanted = digests(mine), digests(other)
     same = found == wanted != {}
     return Check(name, same, f"step {facts.last_step}: {', '.join(sorted(found))} bit for bit")
 
 
 def differs_from_before(facts: Facts) -> Check:
     """Otherwise the comparison would prove nothing: the run that was given up went another way."""
-    before, after = facts.saved[facts.last_step], _digests(facts.out / f"step-{facts.last_step}")
+    before, after = facts.saved[facts.last_step], digests(facts.out / f"step-{facts.last_step}")
     differ = before["weights.npz"] != after.get("weights.npz")
     return Check(
         "the weights given up were other ones", differ, f"step {facts.last_step} before and after the rollback"
     )
 
 
-def _digests(path: Path) -> dict[str, str]:
+def digests(path: Path) -> dict[str, str]:
+    """Relative path -> sha256 of every regular file under `path`."""
     return {
         str(file.relative_to(path)): sha256(file.read_bytes()).hexdigest()
         for file in sorted(path.rglob("*"))
