@@ -6,11 +6,11 @@ import zipfile
 
 import pytest
 
+from lakemark import formats
 from lakemark.errors import NotFound
-from lakemark.formats.generic import GenericRecogniser
 from lakemark.ports import Verdict
 
-RECOGNISER = GenericRecogniser()
+RECOGNISER = formats.recogniser()
 
 
 def safetensors(size=12, told=None):
@@ -43,8 +43,38 @@ DIRECTORIES = {
 
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_directories(tmp_path, name):
-    save(tmp_path / name / "deep/w.bin")
+    save(tmp_path / name / "deep/model.bin")
     assert verdicts(tmp_path) == {name: ("complete", DIRECTORIES[name])}
+
+
+@pytest.mark.parametrize("name", ["100", "0012", "2024"])
+@pytest.mark.parametrize(
+    "inside", ["w", "00001.npz", "photo.jpg", "data.npz", "9fceb02d0ae598e95dc970b74767f19372d61af8"]
+)
+def test_a_bare_number_without_a_model_s_state_is_no_step(tmp_path, name, inside):
+    save(tmp_path / name / inside)
+    assert verdicts(tmp_path) == {}
+
+
+def test_a_bare_number_with_checkpoints_in_it_is_a_run(tmp_path):
+    for inside in ("step-5/model.pt", "step-10/model.pt", "final/model.pt"):
+        save(tmp_path / "8812345" / inside, b"pickle")
+    assert verdicts(tmp_path) == {"step-5": ("complete", 5), "step-10": ("complete", 10)}
+
+
+def test_a_year_is_a_step_only_with_what_trainers_save(tmp_path):
+    save(tmp_path / "2024/model.pt", b"pickle")
+    assert verdicts(tmp_path) == {}
+    save(tmp_path / "2024/optimizer.pt", b"pickle")
+    assert verdicts(tmp_path) == {"2024": ("complete", 2024)}
+
+
+def test_deeper_names_need_a_model_s_state(tmp_path):
+    save(tmp_path / "a/step-100/notes.txt")
+    save(tmp_path / "a/b/step-200/model.npz", zipped(tmp_path / "zip"))
+    save(tmp_path / "a/model-300.pt", b"pickle")
+    save(tmp_path / "a/sketch-400.pt", b"pickle")
+    assert verdicts(tmp_path) == {"step-200": ("complete", 200), "model-300.pt": ("complete", 300)}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +99,7 @@ TEMPORARY = {
 
 @pytest.mark.parametrize("name", TEMPORARY)
 def test_unfinished_and_left_over(tmp_path, name):
-    save(tmp_path / name / "w.bin")
+    save(tmp_path / name / "model.bin")
     assert verdicts(tmp_path) == {name: ("temporary", TEMPORARY[name])}
 
 
@@ -81,7 +111,7 @@ def test_what_is_none_of_ours_is_passed_over(tmp_path, name):
 
 FILES = {
     "model-100.npz": 100, "epoch=3-step=200.ckpt": 200, "100.pt": 100, "step100.pt": 100, "best-300.pth": 300, "w_7.ckpt": 7,
-    "model-5.safetensors": 5, "my-temp-9.pt": 9,
+    "model-5.safetensors": 5, "my-temp-9.pt": 9, "G_2000.pth": 2000, "model000100.pt": 100,
 }  # fmt: skip
 
 
@@ -102,6 +132,12 @@ def test_files(tmp_path, name):
         "model.pt",
         "rank-3.pt",
         "optimizer_part-2.pt",
+        "00001.npz",
+        "data-00000-of-00010.arrow",
+        "sd-v1-5.ckpt",
+        "model_epoch_3.pt",
+        "fold-2.pt",
+        "model-acc=97.pt",
     ],
 )
 def test_files_that_are_no_checkpoint(tmp_path, name):
@@ -109,12 +145,41 @@ def test_files_that_are_no_checkpoint(tmp_path, name):
     assert verdicts(tmp_path) == {}
 
 
-@pytest.mark.parametrize(
-    "name", ["latest", "last.ckpt", "latest.txt", "latest_checkpointed_iteration.txt", "latest-rank0.pt", "best.pt"]
-)
+def test_samples_that_are_numbered_one_after_the_other_are_no_checkpoints(tmp_path):
+    for number in (7, 8, 20):
+        save(tmp_path / f"{number}.pt", b"pickle")
+        save(tmp_path / f"thing_{number}.pt", b"pickle")
+    assert verdicts(tmp_path) == {}
+    (tmp_path / "8.pt").unlink()
+    (tmp_path / "thing_8.pt").unlink()
+    assert [step for _, step in verdicts(tmp_path).values()] == [7, 20]
+
+
+def test_files_of_one_step_are_one_checkpoint(tmp_path):
+    for name in ("model-100.pt", "optimizer-100.pt", "model-200.pt", "optimizer-200.pt"):
+        save(tmp_path / name, b"pickle")
+    save(tmp_path / "optimizer-200.pt", b"")
+    first, second = RECOGNISER.find(tmp_path)
+    assert [path.name for path in first.paths] == ["model-100.pt", "optimizer-100.pt"]
+    assert (first.verdict, second.verdict) == (Verdict.COMPLETE, Verdict.INCOMPLETE)
+    assert "optimizer-200.pt" in second.why
+
+
+@pytest.mark.parametrize("name", ["latest", "latest.txt", "best.pt", "last.pth", "last_checkpoint"])
 def test_pointers_by_name(tmp_path, name):
-    save(tmp_path / name, b"100")
-    assert verdicts(tmp_path) == {name: ("pointer", None)}
+    save(tmp_path / name, b"step-100")
+    assert verdicts(tmp_path) == {}  # with no step beside it, it is anybody's file
+    save(tmp_path / "step-100/w")
+    found = {found.path.name: found for found in RECOGNISER.find(tmp_path)}
+    assert found[name].verdict is Verdict.POINTER
+    assert found[name].target == (None if "." in name and not name.endswith(".txt") else "step-100")
+
+
+def test_an_empty_pointer_says_so(tmp_path):
+    save(tmp_path / "latest", b"")
+    save(tmp_path / "step-100/w")
+    (found,) = (found for found in RECOGNISER.find(tmp_path) if found.path.name == "latest")
+    assert (found.verdict, found.target, found.why) == (Verdict.POINTER, "", "it is empty")
 
 
 def test_links_are_pointers(tmp_path):
@@ -127,15 +192,19 @@ def test_links_are_pointers(tmp_path):
     ):
         (tmp_path / name).symlink_to(target)
     assert verdicts(tmp_path) == {
-        "step-100": ("complete", 100), "latest": ("pointer", None), "step-200": ("pointer", None),
-        "last.ckpt": ("pointer", None), "gone": ("pointer", None),
+        "step-100": ("complete", 100), "latest": ("pointer", 100), "step-200": ("pointer", 100),
+        "last.ckpt": ("pointer", None),
     }  # fmt: skip
 
 
 def test_markers(tmp_path):
     for name in ("_SUCCESS", "step-100.done"):
         save(tmp_path / name, b"")
-    assert verdicts(tmp_path) == {"step-100.done": ("marker", 100), "_SUCCESS": ("marker", None)}
+    assert verdicts(tmp_path) == {}
+    save(tmp_path / "step-200/w")
+    assert verdicts(tmp_path) == {
+        "step-100.done": ("marker", 100), "step-200": ("complete", 200), "_SUCCESS": ("marker", None),
+    }  # fmt: skip
 
 
 def incomplete(tmp_path, says):
@@ -184,6 +253,7 @@ def test_every_cut_of_a_file_is_seen(tmp_path):
 def test_pipes_and_devices(tmp_path):
     os.mkfifo(tmp_path / "100.pt")
     assert RECOGNISER.judge(tmp_path / "100.pt").verdict is Verdict.INCOMPLETE
+    assert verdicts(tmp_path) == {}
     (tmp_path / "step-1").mkdir()
     os.mkfifo(tmp_path / "step-1/w.pt")
     incomplete(tmp_path, "neither a file nor a directory")
@@ -205,7 +275,7 @@ def test_order_is_by_step_then_path(tmp_path):
     for name in ("step-20", "step-3", "checkpoint-20"):
         save(tmp_path / name / "w")
     (tmp_path / "last").symlink_to("step-20")
-    assert [found.path.name for found in RECOGNISER.find(tmp_path)] == ["step-3", "checkpoint-20", "step-20", "last"]
+    assert [found.path.name for found in RECOGNISER.find(tmp_path)] == ["step-3", "checkpoint-20", "last", "step-20"]
 
 
 def test_what_it_says_of_resuming(tmp_path):
@@ -220,3 +290,11 @@ def test_hostile_names(tmp_path):
     for found in RECOGNISER.find(tmp_path):
         assert found.step is None or found.why.isprintable()
     assert verdicts(tmp_path) == {}
+
+
+@pytest.mark.parametrize("name", [".tmpqECRZw", "model.pt.tmp", "__0_0.distcp.__lock", "sub/.tmp_a1B2c"])
+def test_a_folder_with_a_file_that_is_being_written_is_not_whole(tmp_path, name):
+    for file in ("weights.bin", name):
+        (tmp_path / "step-4" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "step-4" / file).write_bytes(b"x")
+    assert RECOGNISER.judge(tmp_path / "step-4").verdict is Verdict.INCOMPLETE

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from lakemark.errors import Corrupt, Refused
-from lakemark.model.checkpoint import File, FileType, Manifest, check_path, check_target, gaps_of
+from lakemark.model.checkpoint import File, FileType, Manifest, check_path, check_target
 from tests.model.building import check_golden
 
 D1, D2, D3 = "1" * 64, "2" * 64, "a" * 64
@@ -123,7 +123,3 @@ def test_damaged_manifests_are_corrupt(spoil):
 def test_file_and_directory_of_one_name():
     with pytest.raises(Refused):
         Manifest(files=(File(path="a", size_bytes=1, digest=D1), File(path="a/b", size_bytes=1, digest=D1)))
-
-
-def test_gaps():
-    assert gaps_of(["weights", "rng"]) == ("no optimizer", "no scheduler")

@@ -3,207 +3,264 @@
 The step is the number a name ends in, by a strict rule: `step-10.bak` and `pinned-step-10` are no step 10. Whole means: not
 empty, nothing in it that is named as unfinished, and every file whose format says how long it is is that long. Whether
 training can go on from it is not known.
+
+Where the search begins, a folder with such a name is taken at its word. A bare number, and anything deeper, needs a file in
+it that looks like a model's state: years, jobs, Git objects and samples of data are numbers too.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
-from zipfile import is_zipfile
 
-from lakemark.errors import Denied, NotFound, quoted
+from lakemark.errors import quoted
+from lakemark.formats import headers, numbered
+from lakemark.formats.family import Loose
+from lakemark.formats.family import pointer as points
+from lakemark.formats.folder import Folder, Kind, Unreadable
+from lakemark.formats.sets import short_of
+from lakemark.formats.unfinished import unfinished
 from lakemark.ports import Found, Verdict
 
 FRAMEWORK: Final = "generic"
-_DIRECTORY: Final = re.compile(
-    r"(?:(?:step|steps|checkpoint|ckpt|global_step|global-step|iter|iteration|update)[-_=]?)?([0-9]{1,15})",
-    re.ASCII | re.IGNORECASE,
-)
-_FILE: Final = re.compile(
-    r"(?:(?P<stem>.*)[-_=]|(?:step|checkpoint|ckpt|iter)?)(?P<step>[0-9]{1,15})\.(?:ckpt|pt|pth|npz|safetensors)",
-    re.ASCII | re.IGNORECASE,
-)
-_SHARD: Final = re.compile(
-    r".*(?:^|[-_.])(?:of|rank|rng_state|random_states|shard|part|worker)", re.ASCII | re.IGNORECASE
-)
 _UNFINISHED: Final = re.compile(
     r"(?:tmp|temp)[-_.](?P<after>.*)|(?P<before>.*?)(?:[-_.]tmp(?:[-_.].*)?|\.orbax-checkpoint-tmp.*|[-_]temp"
     r"|\.(?:temp|part|partial|incomplete|inprogress)(?:[-_.].*)?)",
-    re.ASCII | re.IGNORECASE,
+    re.ASCII | re.IGNORECASE | re.DOTALL,
 )
 _LEFT_OVER: Final = re.compile(
-    r"(?P<before>.*?)(?:\.(?:bak|old|orig|swp|lock|trash)[0-9]*|~)", re.ASCII | re.IGNORECASE
+    r"(?P<before>.*?)(?:\.(?:bak|old|orig|swp|lock|trash)[0-9]*|~)", re.ASCII | re.IGNORECASE | re.DOTALL
+)
+_MAYBE_UNFINISHED: Final = re.compile(
+    r"te?mp|part|incomplete|inprogress|bak|old|orig|swp|lock|trash|~", re.ASCII | re.IGNORECASE
+)
+_ENDS: Final = (
+    ".bak",
+    ".old",
+    ".orig",
+    ".swp",
+    ".lock",
+    ".trash",
+    "~",
+    "temp",
+    ".part",
+    ".partial",
+    "incomplete",
+    "inprogress",
 )
 _POINTER: Final = re.compile(r"(?:latest|last|best)(?:[-_][\w-]*)?(?:\.\w+)?", re.ASCII | re.IGNORECASE)
+_TEXT: Final = re.compile(r"(?:latest|last|best)(?:[-_][a-z_-]*)?(?:\.txt)?", re.ASCII | re.IGNORECASE)
 _MARKER: Final = re.compile(
     r"(?:_success|_complete|_?done|complete|commit_success|(?P<before>.+)\.(?:done|complete|success))(?:\.txt)?",
     re.ASCII | re.IGNORECASE,
 )
-_LARGEST_HEADER_BYTES: Final = 100_000_000
-_ZIP: Final = b"PK\x03\x04"
+_READ: Final = frozenset({".safetensors", ".npz", ".pt", ".pth", ".ckpt", ".keras", ".h5", ".bin", ".pkl", ".json"})
 
 
-@dataclass(frozen=True, slots=True)
-class GenericRecogniser:
-    """`ports.Recogniser` by names and file headers alone."""
+class GenericFamily:
+    """Asked last, of what no framework knows."""
 
-    def find(self, root: Path) -> Iterator[Found]:
-        """Only what is or was to be a checkpoint, a pointer or a marker; other names (logs, code) are passed over."""
-        found = [one for name in _names(root) if (one := _listed(root / name)) is not None]
-        yield from sorted(found, key=lambda one: (one.step is None, one.step or 0, str(one.path)))
+    def claims(self, folder: Folder) -> bool:
+        """A step's name, also under one that says that it is unfinished."""
+        name = folder.name
+        step = numbered.of_folder(name)
+        bare = name.isdigit()
+        if step is None:
+            meant = _meant(name)
+            if meant is None:
+                return False
+            bare = meant.isdigit()
+        if bare:
+            return _is_state(folder, year=numbered.is_year(step))
+        return folder.depth <= 1 or _is_state(folder)
 
-    def judge(self, path: Path) -> Found:
-        """A directory or file of any name may be a checkpoint; its step is then None. Denied where it may not be read."""
+    def step(self, folder: Folder) -> int | None:
+        return _step(folder.name)
+
+    def judge(self, folder: Folder) -> Found:
+        return self.anything(folder.path)
+
+    def loose(self, folder: Folder) -> Iterator[Loose]:
+        first = folder.depth == 0
+        steps = numbered.of_files(folder.files, folder.name, first=first)
+        for step in sorted(set(steps.values())):
+            yield _set(folder, step, [name for name in steps if steps[name] == step])
+        for name in folder.files:
+            meant = _meant(name) if "tmp" in name or name.endswith(_ENDS) else None
+            if meant is not None and numbered.of_files((meant,), folder.name, first=first):
+                yield Loose(
+                    path=folder.path / name, names=(name,), judge=partial(_file, folder, name), step=_step(name)
+                )
+        if steps or any(numbered.of_folder(name) is not None and not name.isdigit() for name in folder.folders):
+            yield from (_one(folder, name) for name in folder.files if _POINTER.fullmatch(name) or _marks(name))
+
+    def anything(self, path: Path) -> Found:
+        """A directory or file of any name may be a checkpoint; its step is then None."""
         try:
             mode = os.lstat(path).st_mode
-            if stat.S_ISDIR(mode):
-                for _ in _files(path):
-                    pass
-        except PermissionError as error:
-            raise Denied(
-                f"{quoted(str(error.filename or path))} may not be read by this user",
-                advice="Give this user the right to read all of the checkpoint.",
-            ) from error
         except OSError as error:
-            raise NotFound(f"{quoted(str(path))}: {error.strerror}", advice="Check the path.") from error
-        return _judged(path, mode)
+            return _found(path, _step(path.name), Verdict.INCOMPLETE, f"it can't be read: {error.strerror}")
+        if stat.S_ISLNK(mode) or not stat.S_ISDIR(mode):
+            return _file(Folder.of(path.parent), path.name)
+        if _unfinished(path.name):
+            return _found(path, _step(path.name), Verdict.TEMPORARY, _SAYS_UNFINISHED)
+        return _folder(Folder.of(path))
 
 
-def _names(root: Path) -> list[str]:
-    try:
-        return sorted(path.name for path in root.iterdir())
-    except OSError:
-        return []
+_SAYS_UNFINISHED: Final = "its name says that it is unfinished or left over"
 
 
-def _listed(path: Path) -> Found | None:
-    try:
-        mode = os.lstat(path).st_mode
-    except OSError:
-        return None
-    hidden = path.name.startswith(".")
-    found = _judged(path, mode)
-    if found.verdict is Verdict.TEMPORARY:
-        return found if found.step is not None else None
-    if hidden or (found.step is None and found.verdict in (Verdict.COMPLETE, Verdict.INCOMPLETE)):
-        return None
-    return found
+def _is_state(folder: Folder, *, year: bool = False) -> bool:
+    """Whether a file in it, or in a folder of it that is no step of its own, looks like a model's state."""
+    inside = folder.folders
+    if any(numbered.holds_checkpoints(name) for name in inside):
+        return False
+    files = list(folder.files)
+    if not year and any(map(numbered.is_state, files)):
+        return True
+    if year:
+        return any(map(numbered.is_optimizer, files))
+    return any(numbered.is_state(name) for sub in inside[:32] for name in folder.sub(sub).files)
 
 
-def _judged(path: Path, mode: int) -> Found:
-    name = path.name
-    unfinished = _UNFINISHED.fullmatch(name) or _LEFT_OVER.fullmatch(name)
-    if unfinished:
-        return _found(path, _meant(unfinished), Verdict.TEMPORARY, "its name says that it is unfinished or left over")
-    if stat.S_ISLNK(mode):
-        return _found(path, None, Verdict.POINTER, f"a link to {quoted(_target(path))}")
-    if stat.S_ISDIR(mode):
-        return _directory(path)
-    if not stat.S_ISREG(mode):
-        return _found(path, None, Verdict.INCOMPLETE, "neither a file nor a directory")
-    step = _file_step(name)
-    if step is None and _POINTER.fullmatch(name):
-        return _found(path, None, Verdict.POINTER, "its name says that it is whatever is newest")
-    marker = _MARKER.fullmatch(name)
-    if marker:
-        return _found(path, _meant(marker), Verdict.MARKER, "its name says that something else is whole")
-    broken = _broken(path)
-    if broken:
-        return _found(path, step, Verdict.INCOMPLETE, broken)
-    return _found(path, step, Verdict.COMPLETE, "a whole file" if step is not None else "a file; its name says no step")
-
-
-def _directory(path: Path) -> Found:
-    match = _DIRECTORY.fullmatch(path.name)
-    step = int(match[1]) if match else None
+def _folder(folder: Folder) -> Found:
+    path, step = folder.path, _step(folder.name)
     count = 0
-    try:
-        for file in _files(path):
-            count += 1
-            short = quoted(str(file.relative_to(path)))
-            if _UNFINISHED.fullmatch(file.name):
-                return _found(path, step, Verdict.INCOMPLETE, f"{short} is unfinished")
-            broken = _broken(file)
-            if broken:
-                return _found(path, step, Verdict.INCOMPLETE, f"{short}: {broken}")
-    except OSError as error:
-        return _found(path, step, Verdict.INCOMPLETE, f"it can't be read: {error.strerror}")
+    for name, kind in folder.walk():
+        if kind is Kind.FOLDER:
+            continue
+        count += 1
+        why = _wrong(folder, name, kind)
+        if why:
+            return _found(path, step, Verdict.INCOMPLETE, why)
+    if folder.problem:
+        return _found(path, step, Verdict.INCOMPLETE, f"it can't be read: {folder.problem}")
+    lacking = short_of(name for name, kind in folder.walk() if kind is Kind.FILE)
+    if lacking:
+        return _found(path, step, Verdict.INCOMPLETE, lacking[0])
+    without = next((one for one in _dcp(folder) if not any(name.endswith(".metadata") for name in one.files)), None)
+    if without is not None:
+        return _found(path, step, Verdict.INCOMPLETE, f"{quoted(without.name)} has .distcp files and no .metadata")
     if not count:
         return _found(path, step, Verdict.INCOMPLETE, "it has no file yet")
     said = "" if step is not None else "; its name says no step"
     return _found(path, step, Verdict.COMPLETE, f"{count} files, none of them unfinished{said}")
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() and not path.is_symlink():
-            yield from _files(path)
-        else:
-            yield path
+def _dcp(folder: Folder) -> Iterator[Folder]:
+    """The folders in it, as they were listed, that hold files of PyTorch's DCP: these end with a metadata file."""
+    pending = [folder]
+    while pending:
+        one = pending.pop()
+        if "distcp" in one.suffixes:
+            yield one
+        pending.extend(one.sub(name) for name in one.folders)
 
 
-def _broken(path: Path) -> str | None:
-    """Why a file is not as long as its own format says; None where it is, or the format doesn't say."""
-    suffix = path.suffix.lower()
-    if suffix not in (".safetensors", ".npz", ".pt", ".pth", ".ckpt"):
-        return None
+def _wrong(folder: Folder, name: str, kind: Kind) -> str | None:
+    if _unfinished(name.rpartition("/")[2]) or unfinished([name]):
+        return f"{quoted(name)} is unfinished"
+    if kind is Kind.OTHER:
+        return f"{quoted(name)}: neither a file nor a directory"
+    why = _broken(folder, name) if kind is Kind.FILE else None
+    return f"{quoted(name)}: {why}" if why else None
+
+
+def _broken(folder: Folder, name: str) -> str | None:
+    return headers.broken(folder, name) if os.path.splitext(name)[1].lower() in _READ else None  # noqa: PTH122 - a name
+
+
+def _file(folder: Folder, name: str) -> Found:
+    path, kind, step = folder.path / name, folder.kinds.get(name, Kind.OTHER), numbered.of_file(name)
+    if _unfinished(name):
+        return _found(path, _step(name), Verdict.TEMPORARY, _SAYS_UNFINISHED)
+    if kind is Kind.LINK:
+        return _found(path, None, Verdict.POINTER, "a link")
+    if kind is not Kind.FILE:
+        return _found(path, step, Verdict.INCOMPLETE, "neither a file nor a directory")
+    if step is None and _POINTER.fullmatch(name):
+        return _pointer(folder, name)
+    if _marks(name):
+        return _found(path, _marked(name), Verdict.MARKER, "its name says that something else is whole")
+    broken = _broken(folder, name)
+    if broken:
+        return _found(path, step, Verdict.INCOMPLETE, broken)
+    return _found(path, step, Verdict.COMPLETE, "a whole file" if step is not None else "a file; its name says no step")
+
+
+def _set(folder: Folder, step: int, names: Sequence[str]) -> Loose:
+    """Files of one step, such as `model-100.pt` and `optimizer-100.pt`, are one checkpoint."""
+    if len(names) == 1:
+        return Loose(path=folder.path / names[0], names=tuple(names), judge=partial(_file, folder, names[0]), step=step)
+    path, members = folder.path / names[0], tuple(folder.path / name for name in names)
+    return Loose(path=path, names=tuple(names), judge=partial(_files, folder, step, names), step=step, members=members)
+
+
+def _files(folder: Folder, step: int, names: Sequence[str]) -> Found:
+    problems = [f"{quoted(name)}: {why}" for name in names if (why := _broken(folder, name))]
+    return Found(
+        path=folder.path / names[0],
+        framework=FRAMEWORK,
+        step=step,
+        verdict=Verdict.INCOMPLETE if problems else Verdict.COMPLETE,
+        why="; ".join(problems) or f"{len(names)} files of one step, all whole",
+        members=tuple(folder.path / name for name in names),
+    )
+
+
+def _one(folder: Folder, name: str) -> Loose:
+    step = numbered.of_file(name) if _POINTER.fullmatch(name) else _marked(name)
+    return Loose(path=folder.path / name, names=(name,), judge=partial(_file, folder, name), step=step)
+
+
+def _pointer(folder: Folder, name: str) -> Found:
+    if not _TEXT.fullmatch(name):
+        return _found(folder.path / name, None, Verdict.POINTER, "its name says that it is whatever is newest or best")
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        return None if path.is_symlink() else f"it can't be read: {error.strerror}"
-    with os.fdopen(descriptor, "rb") as stream:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            return "neither a file nor a directory"
-        if found.st_size == 0:
-            return "it is empty"
-        start = stream.read(8)
-        if suffix == ".safetensors":
-            header = stream.read(min(int.from_bytes(start, "little"), _LARGEST_HEADER_BYTES))
-            return _broken_safetensors(start, header, found.st_size)
-        zipped = start.startswith(_ZIP)
-        if (suffix == ".npz" and not zipped) or (zipped and not is_zipfile(stream)):
-            return "its zip archive does not end: it is cut short"
-    return None
+        text = folder.text(name, longest_bytes=4096).strip()
+    except (Unreadable, OSError):
+        return _found(folder.path / name, None, Verdict.POINTER, "its name says that it is whatever is newest or best")
+    target = text.splitlines()[0] if text else ""
+    return points(folder.path / name, target, step=_step(target.rstrip("/").rpartition("/")[2]))
 
 
-def _broken_safetensors(start: bytes, header: bytes, size_bytes: int) -> str | None:
-    try:
-        tensors = json.loads(header)
-        ends = [row["data_offsets"][1] for name, row in tensors.items() if name != "__metadata__"]
-        expected = 8 + int.from_bytes(start, "little") + max(ends, default=0)
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        return "its safetensors header is cut short or damaged"
-    return None if size_bytes == expected else f"it has {size_bytes} bytes, its header says {expected}"
+def _marks(name: str) -> bool:
+    return _MARKER.fullmatch(name) is not None
 
 
-def _file_step(name: str) -> int | None:
-    match = _FILE.fullmatch(name)
-    if not match or _SHARD.fullmatch(match["stem"] or ""):
+def _marked(name: str) -> int | None:
+    match = _MARKER.fullmatch(name)
+    return _step(match["before"].lstrip(".")) if match and match["before"] else None
+
+
+def _unfinished(name: str) -> re.Match[str] | None:
+    if not _MAYBE_UNFINISHED.search(name):
         return None
-    return int(match["step"])
+    return _UNFINISHED.fullmatch(name) or _LEFT_OVER.fullmatch(name)
 
 
-def _meant(match: re.Match[str]) -> int | None:
-    """The step of the name that is left without what says that it is unfinished; None where that names none."""
-    name = next((text for text in match.groupdict().values() if text), "").lstrip(".")
-    directory = _DIRECTORY.fullmatch(name)
-    if name.isdigit() and match.groupdict().get("after"):
+def _meant(name: str) -> str | None:
+    """The name of a step that is left without what says that it is unfinished; None where that names none."""
+    match = _unfinished(name)
+    if not match:
+        return None
+    groups = match.groupdict()
+    meant = next((text for text in groups.values() if text), "").lstrip(".")
+    if meant.isdigit() and groups.get("after"):
         return None  # `tmp-20261129`: a number of something else
-    return int(directory[1]) if directory else _file_step(name)
+    named = numbered.of_folder(meant) is not None or numbered.of_file(meant) is not None
+    return meant if named else None
 
 
-def _target(path: Path) -> str:
-    try:
-        return str(path.readlink())
-    except OSError:
-        return "?"
+def _step(name: str) -> int | None:
+    meant = _meant(name) or name
+    step = numbered.of_folder(meant)
+    return step if step is not None else numbered.of_file(meant)
 
 
 def _found(path: Path, step: int | None, verdict: Verdict, why: str) -> Found:

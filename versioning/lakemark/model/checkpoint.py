@@ -40,13 +40,17 @@ class FileType(StrEnum):
 
 
 class Role(StrEnum):
-    """What a file is to training. Other words, from newer versions, are carried along as text."""
+    """What a file is to training. Other words, from newer versions, are carried along as text.
+
+    TRAINER: the trainer's own state, such as counters and history.
+    """
 
     WEIGHTS = "weights"
     OPTIMIZER = "optimizer"
     SCHEDULER = "scheduler"
     RNG = "rng"
     DATALOADER = "dataloader"
+    TRAINER = "trainer"
     CONFIG = "config"
     OTHER = "other"
 
@@ -214,12 +218,6 @@ def check_target(path: str, target: str | None) -> None:
             f"the symlink {path!r} -> {target!r} leads outside its checkpoint",
             advice="Replace the link by the file it names, or make it relative to the checkpoint.",
         )
-
-
-def gaps_of(roles: Iterable[str]) -> tuple[str, ...]:
-    """What is missing of what resuming needs: weights, optimizer, scheduler, random-number state."""
-    have = set(roles)
-    return tuple(f"no {role}" for role in NEEDED_TO_RESUME if role not in have)
 
 
 def _check_digests(file: File) -> None:

@@ -203,7 +203,9 @@ def _resumed(state: RunState, entry: Entry, contents: Contents) -> None:
     found = state.attempts.get(_text(entry.body, "attempt") or "")
     if found is not None:
         decided = None if entry.body.get("inferred") else entry.record
-        state.attempts[found.id] = replace(found, timeline=entry.timeline, record=found.record or decided)
+        new = replace(found, timeline=entry.timeline, record=found.record or decided)
+        gaps = entry.body.get("accepted_gaps")
+        state.attempts[found.id] = replace(new, accepted_gaps=tuple(map(str, gaps))) if isinstance(gaps, list) else new
 
 
 def _rolled_back(state: RunState, entry: Entry, _contents: Contents) -> None:

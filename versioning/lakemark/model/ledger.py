@@ -86,7 +86,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One start of the trainer's process. `record`: what it was resumed from, where that was decided for it."""
+    """One start of the trainer's process. `record`: what it was resumed from, where that was decided for it.
+
+    accepted_gaps: what that record lacks, and somebody said that it may.
+    """
 
     id: str
     timeline: int
@@ -97,6 +100,7 @@ class Attempt:
     directory: str | None = None
     data: tuple[DataRef, ...] = ()
     record: str | None = None
+    accepted_gaps: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)

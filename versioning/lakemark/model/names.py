@@ -10,6 +10,11 @@ _LONGEST: Final = 63
 _ESCAPE: Final = re.compile(r"x-([0-9a-f]+)", re.ASCII)
 
 
+def printable(path: object) -> str:
+    """A path as text that is valid UTF-8: bytes that are not come out as escapes. Other paths stay as they are."""
+    return str(path).encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
 def is_run(name: str) -> bool:
     """Whether `name` may be a run's: `[a-z0-9]+([._-][a-z0-9]+)*`, at most 63 long, not `site`, not ending in `.lock`."""
     return bool(_RUN.fullmatch(name)) and len(name) <= _LONGEST and name != "site" and not name.endswith(".lock")

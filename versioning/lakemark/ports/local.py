@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -31,7 +31,16 @@ class Verdict(StrEnum):
 class Found:
     """A checkpoint, or something that belongs to one, at `path`.
 
-    step: None where neither name nor content says. roles: path inside it -> role. resumable, gaps: as in a manifest.
+    members: the files and directories it consists of where that is not `path` itself (TensorFlow's `ckpt-50` is a prefix
+    of names); all lie in the parent of `path`. step: None where neither name nor content says.
+
+    roles: path inside it (beneath `path`, or beneath the parent of members) -> the role of that file.
+    present: roles it is known to hold; in formats that keep several in one file these are more than `roles` says.
+    possible: roles that it may hold and neither names nor headers tell. resumable, gaps: as in a manifest.
+
+    ranks: name of a per-rank set of files -> how many ranks it has. ranks_told: its own headers say how many model and data
+    ranks there are, and it has them. unfinished: temporary files inside it.
+    target: what a pointer names, as it is written there. notes: findings that do not change the verdict.
     """
 
     path: Path
@@ -39,19 +48,108 @@ class Found:
     step: int | None
     verdict: Verdict
     why: str
+    members: tuple[Path, ...] = ()
     roles: Mapping[str, str] = field(default_factory=dict)
+    present: tuple[str, ...] = ()
+    possible: tuple[str, ...] = ()
     resumable: bool | None = None
     gaps: tuple[str, ...] = ()
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    ranks_told: bool = False
+    unfinished: tuple[str, ...] = ()
+    target: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Where its bytes lie: its members, else `path`."""
+        return self.members or (self.path,)
+
+
+Skip: TypeAlias = Callable[[tuple[Path, ...]], bool]
+"""Asked with the paths of a candidate before anything in it is read; True: it is passed over."""
 
 
 class Recogniser(Protocol):
     """Tells checkpoints by file rules only: it reads names and headers, never imports a framework, never unpickles."""
 
-    def find(self, root: Path) -> Iterator[Found]:
-        """What lies in `root`, one level of checkpoints, in order of step then path. Never raises for unreadable things."""
+    def find(self, root: Path, *, skip: Skip = ...) -> Iterator[Found]:
+        """What lies in `root`, at any depth, in order of step then path; checkpoints themselves are not entered.
+
+        Nothing is followed out of `root`, and `.lakemark-aside` is passed over. Never raises for unreadable things.
+        """
 
     def judge(self, path: Path) -> Found:
-        """What `path` itself is. Raises NotFound where there is nothing."""
+        """What `path` itself is, compared with the earlier steps beside it. Raises NotFound where there is nothing."""
+
+    def pointers(self, placed: Placed) -> tuple[Pointer, ...]:
+        """The framework's own pointers as they must be once `placed` is what training goes on from, changed or not."""
+
+    def baked(self, placed: Placed) -> tuple[Baked, ...]:
+        """Places written into files of the checkpoint, or beside it, that no pointer repairs. Pickles are not read."""
+
+    def ranges(self, tree: Path, manifest: Manifest, roles: Collection[str]) -> Mapping[str, tuple[Range, ...]]:
+        """Which bytes of the files that mix roles are of `roles`, by path, as the manifest's `index_files` say.
+
+        tree: a folder where the manifest's `index_files` lie; nothing else of it need be there. Raises Corrupt for an
+        index that can't be read or names what is not there, NotFound where nothing in it is of `roles`.
+        """
+
+    def index_files(self, manifest: Manifest) -> Mapping[str, tuple[str, ...]]:
+        """Files that say which bytes of others are of which role -> those others; empty where its format has none."""
+
+
+class PointerKind(StrEnum):
+    """text: a file that says `content`. symlink: a link to `content`. copy: the same bytes as `content`.
+
+    gone: nothing may be there.
+    """
+
+    TEXT = "text"
+    SYMLINK = "symlink"
+    COPY = "copy"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointer:
+    """How the thing at `path` must be. content: the text, the link's target as written, or the path to be copied."""
+
+    path: Path
+    kind: PointerKind
+    content: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A checkpoint in the directory that is resumed into. path: as a trainer names it; of members it may be a prefix.
+
+    root: that directory. aside: where this job moves things of it, under the same relative paths.
+    """
+
+    path: Path
+    framework: str
+    root: Path
+    aside: Path
+    members: tuple[Path, ...] = ()
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return self.members or (self.path,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baked:
+    """A place, as `file` says it; `now`: where what it means lies, if it came along."""
+
+    file: Path
+    path: str
+    now: Path
+
+
+Range: TypeAlias = tuple[int, int]
+"""Offset and length, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +157,9 @@ class Spooled:
     """A save the trainer announced (`Run.saved`). `file`: the spool file; it goes once the save is committed.
 
     data: what the process had open. timeline: of `run.resume` if the process read it, else None.
+    present: roles it is known to hold, where one file holds several; it may hold more.
+    world, rank_files: how many ranks each leave files of their own, and the paths of those, with `{rank}` for the rank's
+    number; when this was announced, only the announcing rank's were known to be there. None: every rank was done.
     """
 
     file: Path
@@ -71,7 +172,18 @@ class Spooled:
     data: tuple[DataRef, ...]
     metrics: Mapping[str, float] = field(default_factory=dict)
     roles: Mapping[str, str] = field(default_factory=dict)
+    present: tuple[str, ...] = ()
+    world: int | None = None
+    rank_files: tuple[str, ...] = ()
     code: Mapping[str, JSON] | None = None
+
+    def awaited(self, paths: Container[str]) -> Iterator[str]:
+        """Of the files that ranks leave, those not among `paths` (inside the checkpoint). None left: it may be whole."""
+        for rank in range(self.world or 0):
+            for file in self.rank_files:
+                path = file.replace("{rank}", str(rank))
+                if path not in paths:
+                    yield path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,16 +204,35 @@ class RunFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """files_by_place: how many regular files came from where ("kept": they lay there already, verified)."""
+    """files_by_place: how many regular files came from where ("kept": they lay there already, verified).
+
+    sparse: path -> bytes of it that are there, of files that were restored in part; the rest are holes.
+    """
 
     path: Path
     size_bytes: int
     files_by_place: Mapping[str, int]
     damaged: tuple[tuple[Place, str], ...] = ()
+    sparse: Mapping[str, int] = field(default_factory=dict)
 
 
 Fetch: TypeAlias = Callable[[File], Iterable[tuple[Place, AbstractContextManager[BinaryIO]]]]
 """Candidates for one file's bytes, nearest first. Entering one may raise: then the next is tried."""
+
+FetchPart: TypeAlias = Callable[[File, int, int], Iterable[tuple[Place, AbstractContextManager[BinaryIO]]]]
+"""The same for bytes of it: offset and length; the reader takes no more than that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sparse:
+    """Files that are wanted in part, or not at all.
+
+    wanted: asked once, with a tree where all other files are: path -> bytes wanted; what it does not name is left out.
+    """
+
+    paths: frozenset[str]
+    wanted: Callable[[Path], Mapping[str, tuple[Range, ...]]]
+    fetch: FetchPart
 
 
 class Workspace(Protocol):
@@ -110,7 +241,8 @@ class Workspace(Protocol):
     - `restore` shows the target whole or not at all, durably; every file's bytes were compared with the manifest. An
       interrupted one goes on when called again with the same checkpoint; a non-empty target that is not ours is Refused.
     - Every name is written beneath the target; a link is made as a link and never followed.
-    - `write_run_file` and spool files appear by atomic rename.
+    - `restore_parts` does the same with holes in some files; every part that is there was compared with its own digest.
+    - `write_run_file` and spool files appear by atomic rename. So do pointers: at every moment there is the old or the new.
     """
 
     def restore(self, target: Path, manifest: Manifest, fetch: Fetch, *, tag: str, progress: Progress) -> Restored:
@@ -120,14 +252,49 @@ class Workspace(Protocol):
         left: NoReplica. Refused: no space, target not empty.
         """
 
+    def restore_parts(
+        self, target: Path, manifest: Manifest, sparse: Sparse, *, fetch: Fetch, tag: str, progress: Progress
+    ) -> Restored:
+        """As `restore`, but the files of `sparse` get their full size and only the parts that hold what is wanted.
+
+        A part is `part_size_bytes` of the manifest, as its digests are.
+        """
+
     def matches(self, path: Path, manifest: Manifest, *, progress: Progress) -> bool:
-        """Whether `path` holds exactly the manifest's files, every byte compared."""
+        """Whether `path` holds exactly the manifest's files, every byte compared; `path` may be the one file itself."""
 
     def move_aside(self, paths: Iterable[Path], into: Path) -> tuple[Path, ...]:
         """Renames each of `paths` into the directory `into` (made if need be), durably; answers where they are now."""
 
+    def points(self, pointer: Pointer) -> bool:
+        """Whether what lies at its path is so already."""
+
+    def draft(self, pointer: Pointer, at: Path) -> None:
+        """Makes at `at` what the pointer must be, durably; an earlier draft there is replaced. Not of the kind gone."""
+
+    def swap(self, draft: Path, path: Path, *, keep: Path) -> Path | None:
+        """Shows the draft as `path`, durably; what lay there is afterwards in the directory `keep`, where this answers.
+
+        Where the file system can exchange names, `path` is never absent in between.
+        """
+
+    def tidy(self, path: Path) -> None:
+        """Removes the directory `path` if it is empty, and then parents of it as far as `.lakemark-aside`."""
+
     def identities(self, path: Path) -> tuple[KnownFile, ...]:
         """Of the regular files at or under `path`."""
+
+    def files(self, path: Path, members: Sequence[Path] = ()) -> tuple[OnDisk, ...]:
+        """The regular files of a checkpoint, in order of path: of `path`, or of `members` where it consists of these.
+
+        A `path` that is a link is what it names, as it is where it lands. Raises NotFound, Denied.
+        """
+
+    def last_change(self, paths: Iterable[Path]) -> datetime | None:
+        """When anything at or under `paths`, directories too, was written last; None where nothing is there."""
+
+    def digest(self, path: Path) -> str:
+        """Of one regular file, as a manifest has it. Reads all of it. Raises NotFound, Denied."""
 
     def write_run_file(self, path: Path, run_file: RunFile) -> None: ...
 
@@ -155,6 +322,15 @@ class KnownFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OnDisk:
+    """A regular file of a checkpoint as it lies there. path: as its manifest would say. names: hard links to it."""
+
+    path: str
+    file: KnownFile
+    names: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Directory:
     """What was last resumed or opened in a directory: whose saves are found there."""
 
@@ -172,6 +348,15 @@ class Journal(Protocol):
 
     def known(self, file: KnownFile) -> str | None:
         """The record a file belongs to, or None."""
+
+    def all_known(self, files: Iterable[KnownFile]) -> bool:
+        """Whether every one belongs to a record; True of none. Cheap for many."""
+
+    def note_digest(self, file: KnownFile, digest: str) -> None:
+        """Its digest, so that it need not be read again."""
+
+    def digest(self, file: KnownFile) -> str | None:
+        """What `note_digest` was told of this very file."""
 
     def bind_directory(self, path: Path, directory: Directory) -> None:
         """From now on finds in `path` belong to this attempt."""

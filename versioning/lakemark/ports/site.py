@@ -91,7 +91,7 @@ class Policies:
 class Site:
     """One node's view of a site. `data` is None where there is no data versioning.
 
-    seconds: a monotonic stopwatch, for measuring how fast a tier reads.
+    seconds: a monotonic stopwatch, for measuring how fast a tier reads. reads_only: nothing may be appended from here.
     home: the folder of lakemark.yaml; run files lie in `home/runs`, plans in `home/plans`, spools in `home/spool`.
     """
 
@@ -113,6 +113,7 @@ class Site:
     default_repository: str | None = None
     default_branch: str | None = None
     simulated_clock: bool = False
+    reads_only: bool = False
     seconds: Callable[[], float] = lambda: 0.0
     progress: Progress = field(default_factory=Quiet)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,6 +12,7 @@ from typing import BinaryIO, Protocol, TypeAlias
 from lakemark.model.checkpoint import File, Manifest
 from lakemark.model.ledger import Place
 from lakemark.model.record import Record
+from lakemark.ports.local import KnownFile
 from lakemark.ports.work import Progress
 
 
@@ -128,7 +129,10 @@ class CheckpointStore(Protocol):
     def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
         """Copies the checkpoint here from `source`, verified. May go on where an interrupted put stopped."""
 
-    def open(self, checkpoint: Checkpoint, file: File) -> AbstractContextManager[BinaryIO]: ...
+    def open(
+        self, checkpoint: Checkpoint, file: File, *, start: int = 0, length: int | None = None
+    ) -> AbstractContextManager[BinaryIO]:
+        """From the byte `start` on; with `length` the reader takes no more than that, which may be all that is there."""
 
     def verify(self, checkpoint: Checkpoint, *, progress: Progress) -> tuple[Damage, ...]: ...
 
@@ -164,12 +168,14 @@ class Landed:
 
     token: names the landing. linked: whether any file shares its inode with the trainer's.
     newest_mtime: of its files: a checkpoint nobody announced was saved then.
+    taken: the trainer's files, as they were when their bytes were read.
     """
 
     token: str
     manifest: Manifest
     linked: bool
     newest_mtime: datetime
+    taken: tuple[KnownFile, ...] = ()
 
 
 class HotStore(CheckpointStore, Protocol):
@@ -182,9 +188,19 @@ class HotStore(CheckpointStore, Protocol):
       renamed is healthy.
     """
 
-    def land(self, source: Path, *, quiet_seconds: float, roles: Mapping[str, str], progress: Progress) -> Landed:
+    def land(
+        self,
+        source: Path,
+        *,
+        quiet_seconds: float,
+        roles: Mapping[str, str],
+        progress: Progress,
+        members: Sequence[Path] = (),
+    ) -> Landed:
         """Takes the tree at `source` (a directory, or one file) over by reflink, hard link or copy, fsynced and hashed.
 
+        members: files and directories of one folder; then the tree holds these under their names, and nothing else of that
+        folder; `source` only says what they are called together.
         quiet_seconds: how long files must not have changed; 0 where the trainer said it is done.
         roles: path -> role. Raises Incomplete, Refused (paths, links outside, disk full), Denied, NotFound.
         """

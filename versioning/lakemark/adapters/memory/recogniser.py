@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from lakemark.adapters.memory.disk import Inode, MemoryDisk
 from lakemark.errors import NotFound
-from lakemark.ports import Found, Verdict
+from lakemark.model.checkpoint import Manifest
+from lakemark.ports import Baked, Found, Placed, Pointer, Range, Skip, Verdict
 
 _STEP: Final = re.compile(r"(?<!\d)(\d{1,15})$", re.ASCII)
 _UNFINISHED: Final = (".tmp", ".part", "INCOMPLETE")
+
+
+def _nothing(_: tuple[Path, ...]) -> bool:
+    return False
 
 
 class MemoryRecogniser:
@@ -21,10 +26,27 @@ class MemoryRecogniser:
     def __init__(self, disk: MemoryDisk) -> None:
         self._disk = disk
 
-    def find(self, root: Path) -> Iterator[Found]:
+    def find(self, root: Path, *, skip: Skip = _nothing) -> Iterator[Found]:
         visible = [root / name for name in self._disk.names(root) if not name.startswith(".")]
-        found = [self.judge(path) for path in visible if self._disk.is_dir(path)]
+        found = [self.judge(path) for path in visible if self._disk.is_dir(path) and not skip((path,))]
         yield from sorted(found, key=lambda one: (-1 if one.step is None else one.step, one.path))
+
+    def pointers(self, placed: Placed) -> tuple[Pointer, ...]:  # noqa: ARG002 - there is no framework here
+        return ()
+
+    def baked(self, placed: Placed) -> tuple[Baked, ...]:  # noqa: ARG002 - as above
+        return ()
+
+    def index_files(self, manifest: Manifest) -> Mapping[str, tuple[str, ...]]:  # noqa: ARG002 - as above
+        return {}
+
+    def ranges(
+        self,
+        tree: Path,  # noqa: ARG002 - as above
+        manifest: Manifest,  # noqa: ARG002 - as above
+        roles: Collection[str],  # noqa: ARG002 - as above
+    ) -> Mapping[str, tuple[Range, ...]]:
+        return {}
 
     def judge(self, path: Path) -> Found:
         if not self._disk.exists(path):

@@ -1,0 +1,160 @@
+"""DeepSpeed's tags and the file that names the newest."""
+
+import pytest
+
+from lakemark.ports import Verdict
+from tests.formats.builders import save, torch_zip
+from tests.formats.library_builders import deepspeed, found, only, verdict
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("prefix", ["", "bf16_", "fp16_"])
+def test_stages(tmp_path, stage, prefix):
+    deepspeed(tmp_path / "global_step10", stage=stage, prefix=prefix)
+    one = only(tmp_path)
+    assert (one.framework, one.step, one.verdict) == ("deepspeed", 10, Verdict.COMPLETE), one.why
+    assert ("optimizer" in one.present) is (stage > 0)
+    assert "optimizer" in (*one.present, *one.possible)
+
+
+def test_roles_by_the_keys_of_the_first_file(tmp_path):
+    folder = deepspeed(tmp_path / "global_step10", stage=0)
+    one = only(tmp_path)
+    assert {"optimizer", "scheduler", "rng", "dataloader"} == set(one.possible)
+    assert (one.resumable, one.ranks) == (None, {})
+    save(folder / "mp_rank_00_model_states.pt", torch_zip(("module", "optimizer", "lr_scheduler", "rng_state")))
+    assert only(tmp_path).resumable is True
+
+
+@pytest.mark.parametrize(
+    ("tag", "step"),
+    [
+        ("step=10", 10),
+        ("global_step10", 10),
+        ("epoch1-step20", 20),
+        ("last", None),
+        ("100", 100),
+        ("step-1-step-2", None),
+    ],
+)
+def test_tags(tmp_path, tag, step):
+    deepspeed(tmp_path / tag)
+    assert verdict(tmp_path, tag) == ("deepspeed", step, "complete")
+
+
+def test_every_lost_file_is_seen(tmp_path):
+    for stage, mp in ((1, 2), (3, 2)):
+        folder = deepspeed(tmp_path / f"{stage}/global_step10", dp=3, mp=mp, stage=stage)
+        for file in sorted(folder.iterdir()):
+            content = file.read_bytes()
+            file.unlink()
+            assert only(tmp_path / str(stage)).verdict is Verdict.INCOMPLETE, file.name
+            save(file, content)
+        assert only(tmp_path / str(stage)).verdict is Verdict.COMPLETE
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_holes_in_the_grid_without_a_word_of_its_size(tmp_path, stage):
+    folder = deepspeed(tmp_path / "global_step10", dp=3, mp=2, stage=stage, told=False)
+    (folder / "zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
+    assert only(tmp_path).why == "optim_states: 1 of 6 ranks missing (dp 1, mp 0)"
+
+
+def test_a_stage_that_needs_optimizer_files(tmp_path):
+    deepspeed(tmp_path / "global_step10", stage=2, optimizer=False)
+    assert only(tmp_path).why == "no optim_states, and its ZeRO stage is 2"
+
+
+def test_no_model(tmp_path):
+    folder = deepspeed(tmp_path / "global_step10")
+    (folder / "mp_rank_00_model_states.pt").unlink()
+    assert "no model_states" in only(tmp_path).why
+
+
+def test_a_folder_that_was_only_made(tmp_path):
+    (tmp_path / "a/global_step10").mkdir(parents=True)
+    assert verdict(tmp_path, "a/global_step10") == ("deepspeed", 10, "incomplete")
+
+
+def test_experts(tmp_path):
+    folder = deepspeed(tmp_path / "global_step10", stage=1)
+    for layer in range(2):
+        for expert in range(4):
+            save(folder / f"layer_{layer}_expert_{expert}_mp_rank_00_model_states.pt", torch_zip())
+    for rank in range(2):
+        save(folder / f"expp_rank_{rank}_mp_rank_00_optim_states.pt", torch_zip(("optimizer",)))
+    assert only(tmp_path).verdict is Verdict.COMPLETE
+    assert only(tmp_path).ranks == {"zero_pp_rank": 2}
+    for expert in range(4):
+        save(folder / f"layer_3_expert_{expert}_mp_rank_00_model_states.pt", torch_zip())
+    assert "expert layers: 2 missing of 4" in only(tmp_path).why
+    for expert in range(4):
+        (folder / f"layer_3_expert_{expert}_mp_rank_00_model_states.pt").unlink()
+    for name, why in (
+        ("layer_1_expert_2_mp_rank_00_model_states.pt", "layer 1 experts: 2 missing of 4"),
+        ("expp_rank_0_mp_rank_00_optim_states.pt", "expp_rank optim_states: 1 of 2 ranks missing (dp 0, mp 0)"),
+    ):
+        content = (folder / name).read_bytes()
+        (folder / name).unlink()
+        assert why in only(tmp_path).why
+        save(folder / name, content)
+
+
+def test_a_pipeline(tmp_path):
+    folder = deepspeed(tmp_path / "global_step10", dp=2, mp=2, stage=1)
+    for layer in (0, 1, 4, 7):  # layers without parameters have no file
+        for rank in range(2):
+            save(folder / f"layer_{layer:02d}-model_{rank:02d}-model_states.pt", torch_zip())
+    assert only(tmp_path).verdict is Verdict.COMPLETE
+    (folder / "layer_04-model_01-model_states.pt").unlink()
+    assert "not the same layers" in only(tmp_path).why
+
+
+def test_states_offloaded_to_nvme(tmp_path):
+    folder = deepspeed(tmp_path / "global_step10", stage=3)
+    for rank in range(2):
+        save(folder / f"offloaded_tensors/rank{rank:02d}/0_optimizer.tensor.swp", b"x" * 100)
+    one = only(tmp_path)
+    assert (one.verdict, one.roles["offloaded_tensors/rank01/0_optimizer.tensor.swp"]) == (
+        Verdict.COMPLETE,
+        "optimizer",
+    )
+    (folder / "offloaded_tensors/rank01/0_optimizer.tensor.swp").unlink()
+    assert "offloaded_tensors for 1 of 2 ranks" in only(tmp_path).why
+
+
+def test_a_universal_checkpoint(tmp_path):
+    folder = tmp_path / "global_step10_universal"
+    save(folder / "mp_rank_00_model_states.pt", torch_zip(values={"dp_world_size": 4, "module": {"w": [1.5]}}))
+    for state in ("fp32", "exp_avg", "exp_avg_sq"):
+        save(folder / f"zero/module.w/{state}.pt", torch_zip(("param",)))
+    save(folder / "zero/optimizer_state.pt", torch_zip(("param_groups",)))
+    save(tmp_path / "latest_universal", "global_step10_universal")
+    assert verdict(tmp_path, folder.name) == ("deepspeed", 10, "complete")
+    assert {"weights", "optimizer"} <= set(found(tmp_path)[folder.name].present)
+    assert verdict(tmp_path, "latest_universal") == ("pointer-file", 10, "pointer")
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "step"),
+    [("global_step10", "it says 'global_step10'", 10), ("glob", "it says 'glob'", None), ("", "it is empty", None),
+     ("global_step99", "it says 'global_step99'", None), ("step=10\n", "it says 'step=10'", None)],
+)  # fmt: skip
+def test_pointers_are_said_and_never_trusted(tmp_path, text, why, step):
+    deepspeed(tmp_path / "global_step10")
+    save(tmp_path / "latest", text)
+    one = found(tmp_path)["latest"]
+    assert (one.verdict, one.why, one.step, one.target) == (Verdict.POINTER, why, step, text.strip())
+    assert verdict(tmp_path, "global_step10") == ("deepspeed", 10, "complete")
+    note = found(tmp_path)["global_step10"].notes
+    assert note == (() if text == "global_step10" else (f"latest says {text.strip()!r}",))
+
+
+def test_latest_is_a_common_name(tmp_path):
+    save(tmp_path / "latest", "news")
+    assert found(tmp_path) == {}
+
+
+def test_put_aside(tmp_path):
+    deepspeed(tmp_path / "global_step10.bak")
+    assert verdict(tmp_path, "global_step10.bak") == ("generic", 10, "temporary")

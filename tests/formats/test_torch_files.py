@@ -1,0 +1,147 @@
+"""Keys of `torch.save` files, and training scripts' own files by step."""
+
+import io
+import os
+import pickle
+import zipfile
+
+import pytest
+
+from lakemark.formats import recogniser, torch_file
+from lakemark.formats.folder import Folder
+from lakemark.formats.roles import EVERYTHING
+from tests.formats.builders import Storage, Tensor, pickled, save, torch_zip, torch_zip_of
+
+RECOGNISER = recogniser()
+
+
+def keys(path):
+    return torch_file.keys(Folder.of(path.parent), path.name)
+
+
+def told(path):
+    found = torch_file.told(Folder.of(path.parent), [path.name])
+    return sorted(found.present), sorted(found.possible)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_keys(tmp_path, protocol):
+    file = save(tmp_path / "a.pt", torch_zip(("model", "optimizer", "epoch"), protocol=protocol))
+    assert keys(file) == ("model", "optimizer", "epoch")
+
+
+def test_keys_with_tensors_and_nested_dicts(tmp_path):
+    values = {
+        "state_dict": {f"layer.{n}.weight": Tensor(Storage(str(n), 4)) for n in range(3000)},
+        "optimizer_states": [{"state": {0: {"exp_avg": Tensor(Storage("9", 4))}}, "param_groups": [{"lr": 0.1}]}],
+        "lr_schedulers": [],
+        "loops": {"fit_loop": {"state_dict": {}}},
+        "scheduler": None,
+    }
+    file = save(tmp_path / "a.ckpt", torch_zip(values=values))
+    assert keys(file) == ("state_dict", "optimizer_states", "lr_schedulers", "loops")
+    assert told(file) == (["optimizer", "scheduler", "trainer", "weights"], [])
+
+
+def test_composers_state_is_looked_into(tmp_path):
+    values = {"state": {"model": {"w": 1}, "optimizers": {}, "schedulers": {}, "timestamp": {}}, "rng": [{"cuda": 1}]}
+    assert told(save(tmp_path / "a.pt", torch_zip(values=values))) == (
+        ["optimizer", "rng", "scheduler", "trainer", "weights"],
+        [],
+    )
+
+
+def test_many_keys_come_in_batches(tmp_path):
+    values = {f"l{n}.weight": Tensor(Storage(str(n), 4)) for n in range(2500)}
+    file = save(tmp_path / "a.bin", torch_zip(values=values))
+    assert len(keys(file)) == 2500
+    assert told(file) == (["weights"], [])
+
+
+def test_what_is_not_understood_may_be_there(tmp_path):
+    assert told(save(tmp_path / "a.pt", torch_zip(("model", "wibble")))) == (
+        ["weights"],
+        ["optimizer", "rng", "scheduler"],
+    )
+    everything = sorted(role.value for role in EVERYTHING)
+    assert told(save(tmp_path / "b.pt", torch_zip(("wibble",)))) == ([], everything)
+    assert told(save(tmp_path / "c.pt", b"PK\x03\x04 cut")) == ([], everything)
+    assert told(tmp_path / "absent.pt") == ([], everything)
+
+
+@pytest.mark.parametrize("value", [[{"model": 1}], ({"model": 1}, {"optimizer": 2}), "model", 3, {}, {1: "model"}])
+def test_objects_that_are_no_dict_of_names(tmp_path, value):
+    assert keys(save(tmp_path / "a.pt", torch_zip(values=value))) is None
+
+
+def test_old_files(tmp_path):
+    data = b"".join(
+        pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})
+    ) + pickled({"model": {"w": Tensor(Storage("0", 3))}, "optimizer": {}}, 2)  # fmt: skip
+    file = save(tmp_path / "a.pth", data + pickle.dumps(["0"], 2) + bytes(12))
+    assert keys(file) == ("model", "optimizer")
+    assert keys(save(tmp_path / "b.pkl", pickle.dumps({"params": 1, "opt_state": 2}))) == ("params", "opt_state")
+
+
+def test_a_pickle_too_long_to_read_tells_what_came_first(tmp_path):
+    data = pickled({"model": {f"l{n}": f"{n:4000}" for n in range(5000)}, "optimizer": {}}, 4)
+    file = save(tmp_path / "a.pt", torch_zip_of(data))
+    assert keys(file) == ("model",)
+    assert told(file) == (["weights"], ["optimizer", "rng", "scheduler"])
+
+
+def test_zips_of_other_kinds(tmp_path):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/data.pkl", pickled({"model": 1}))
+    assert keys(save(tmp_path / "a.pt", buffer.getvalue())) is None
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive, archive.open("a/data.pkl", "w", force_zip64=True) as member:
+        member.write(pickled({"model": 1}))
+    assert keys(save(tmp_path / "b.pt", buffer.getvalue())) == ("model",)
+
+
+def test_any_cut_is_no_exception(tmp_path):
+    whole = torch_zip(("model", "optimizer"))
+    for length in range(0, len(whole), 7):
+        told(save(tmp_path / "a.pt", whole[:length]))
+
+
+class Bad:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_nothing_is_called(tmp_path):
+    made = tmp_path / "made"
+    for name, data in (("model-1.pt", torch_zip_of(pickle.dumps({"model": Bad(made)}))),
+                       ("model-2.pth", pickle.dumps({"model": Bad(made)}))):  # fmt: skip
+        save(tmp_path / "run" / name, data)
+    found = list(RECOGNISER.find(tmp_path / "run"))
+    assert [(one.framework, one.step) for one in found] == [("torch", 1), ("torch", 2)]
+    assert not made.exists()
+
+
+def test_a_scripts_own_file(tmp_path):
+    save(tmp_path / "ckpt_500.pt", torch_zip(("model", "optimizer", "scheduler", "rng_state", "step")))
+    save(tmp_path / "ckpt_1000.pt", torch_zip(("model", "optimizer", "step"))[:-30])
+    first, second = RECOGNISER.find(tmp_path)
+    assert (first.framework, first.step, first.verdict, first.resumable) == ("torch", 500, "complete", True)
+    assert (second.step, second.verdict, second.why) == (
+        1000,
+        "incomplete",
+        "truncated zip (no end of central directory)",
+    )
+    assert RECOGNISER.judge(tmp_path / "ckpt_500.pt") == first
+
+
+def test_files_of_one_step_are_one_checkpoint(tmp_path):
+    save(tmp_path / "model-100.pt", torch_zip(values={"a.weight": 1}))
+    save(tmp_path / "optimizer-100.pt", torch_zip(("state", "param_groups")))
+    (found,) = RECOGNISER.find(tmp_path)
+    assert [path.name for path in found.members] == ["model-100.pt", "optimizer-100.pt"]
+    assert dict(found.roles) == {"model-100.pt": "weights", "optimizer-100.pt": "optimizer"}
+    assert (found.resumable, found.gaps) == (False, ("no scheduler", "no rng"))

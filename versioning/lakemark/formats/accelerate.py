@@ -1,0 +1,132 @@
+"""Accelerate: `checkpoints/checkpoint_<i>/` with the number of the save, or a folder of any name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from lakemark.formats import deepspeed, hf_files, numbered, sets, sharded
+from lakemark.formats.contents import Contents
+from lakemark.formats.family import Loose
+from lakemark.formats.folder import Folder
+from lakemark.formats.unfinished import left_over, unfinished
+from lakemark.model.checkpoint import Role
+from lakemark.ports import Found
+
+FRAMEWORK: Final = "accelerate"
+_COUNTED: Final = re.compile(r"checkpoint_(\d{1,15})", re.ASCII)
+_NAMED: Final = re.compile(r"checkpoint-(\d{1,15})", re.ASCII)
+_OF_TRAINER: Final = frozenset(
+    {"trainer_state.json", "training_args.bin", "scheduler.pt", "rng_state.pth", "rng_state_0.pth"}
+)
+_FIRST: Final = frozenset({"model.safetensors", "pytorch_model.bin", "pytorch_model_fsdp.bin"})
+
+
+class Accelerate:
+    """`save_accelerator_state` of accelerate 0.12 to 1.15: model, optimizer, scheduler, dataloader, scaler, random states.
+
+    Then `custom_checkpoint_<i>.pkl` of registered objects. Each rank writes its own `random_states_<r>.pkl` after all its
+    other files, so rank 0's says that the model, optimizer and schedule are there. FSDP: `pytorch_model_fsdp_<i>/` and
+    `optimizer_<i>/` (DCP), or a file per rank; DeepSpeed: `pytorch_model/` (its tag). The name `checkpoint_<i>` counts
+    saves: no step.
+    """
+
+    def claims(self, folder: Folder) -> bool:
+        files = folder.files
+        if "pkl" in folder.suffixes and any(
+            name.startswith("random_states_") and name.endswith(".pkl") for name in files
+        ):
+            return not left_over(folder.name)
+        started = not _FIRST.isdisjoint(files) or folder.has_folder("pytorch_model_fsdp_0")
+        second = folder.has_file("scheduler.bin") or folder.has_file("optimizer.bin")
+        if started and second and _OF_TRAINER.isdisjoint(files):
+            return not left_over(folder.name)
+        started = started or bool(unfinished(files))
+        return started and _COUNTED.fullmatch(folder.name) is not None and _OF_TRAINER.isdisjoint(files)
+
+    def step(self, folder: Folder) -> int | None:
+        """Of a user's own name; that of `checkpoint_<i>` is the number of the save."""
+        if _COUNTED.fullmatch(folder.name):
+            return None
+        return numbered.of_tag(folder.name)
+
+    def judge(self, folder: Folder) -> Found:
+        contents = Contents(folder)
+        for name in contents.files:
+            role = hf_files.role_of(name)
+            if role is not None and name not in contents.unfinished:
+                contents.roles[name] = role
+        for inside in folder.folders:
+            fsdp = hf_files.fsdp_role_of(inside)
+            if fsdp is not None:
+                sharded.add(contents, inside, role=fsdp)
+            elif deepspeed.holds_states(folder.sub(inside)):
+                deepspeed.add_tag(contents, inside)
+        contents.check()
+        _check(contents)
+        counted = _COUNTED.fullmatch(folder.name)
+        if counted:
+            contents.notes.append(f"{counted[1]} counts saves, not steps")
+            _compare(contents, int(counted[1]))
+        return contents.found(FRAMEWORK, self.step(folder))
+
+    def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
+        return iter(())
+
+
+def _check(contents: Contents) -> None:
+    contents.check_shards()
+    if not any(role is Role.WEIGHTS and not name.endswith(".json") for name, role in contents.roles.items()):
+        contents.problems.append("no weights")
+    ranks = sets.per_rank(contents.files).get("random_states", set())
+    if not ranks:
+        contents.problems.append("no random_states_N.pkl (written last)")
+    else:
+        _check_ranks(contents, ranks)
+    for name, numbers in sets.per_rank(contents.files).items():
+        hole = None if name == "random_states" else sets.holes(name, numbers)
+        if hole:
+            contents.problems.append(hole)
+
+
+def _compare(contents: Contents, count: int) -> None:
+    """With the save before it: a file that is not there at the end of a set shows in no other way."""
+    folder = contents.folder
+
+    def counts(number: int) -> dict[str, int]:
+        other = Folder(f"{folder.parent.at}/checkpoint_{number}")
+        return sets.counts(other.files)
+
+    mine = sets.counts(folder.files)
+    why = sets.short(mine, counts(count - 1)) if count else None
+    if why is not None:
+        contents.notes.append(why)
+        if counts(count + 1) != mine:
+            contents.problems.append(why)
+
+
+def _check_ranks(contents: Contents, ranks: set[int]) -> None:
+    hole = sets.holes("random_states", ranks)
+    others = max([*contents.ranks.values(), *_per_rank_files(contents)], default=0)
+    contents.ranks["random_states"] = len(ranks)
+    if hole is not None:
+        contents.problems.append(hole)
+    elif others > len(ranks):
+        contents.problems.append(f"random_states for {len(ranks)} of {others} ranks")
+
+
+def _per_rank_files(contents: Contents) -> Iterator[int]:
+    """How many ranks the per-rank files of FSDP are for; holes in them are problems."""
+    found: dict[str, set[int]] = {}
+    for name in contents.files:
+        match = re.fullmatch(
+            r"(?P<stem>(?:pytorch_model_fsdp|optimizer)(?:_\d+)?)_rank(?P<rank>\d{1,7})\.bin", name, re.ASCII
+        )
+        if match:
+            found.setdefault(match["stem"], set()).add(int(match["rank"]))
+    for stem, ranks in found.items():
+        hole = sets.holes(f"{stem}_rank", ranks)
+        if hole:
+            contents.problems.append(hole)
+        yield len(ranks)

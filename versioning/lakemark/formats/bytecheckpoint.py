@@ -1,0 +1,65 @@
+"""ByteCheckpoint: `global_step_<N>/` with a DCP folder for the model, one for the optimizer, and extra states by rank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from lakemark.formats import numbered, sets, sharded
+from lakemark.formats.contents import Contents
+from lakemark.formats.family import Loose
+from lakemark.formats.folder import Folder
+from lakemark.formats.torch_file import told
+from lakemark.formats.unfinished import left_over
+from lakemark.model.checkpoint import Role
+from lakemark.ports import Found
+
+FRAMEWORK: Final = "bytecheckpoint"
+_PARTS: Final = {"model": Role.WEIGHTS, "optimizer": Role.OPTIMIZER}
+_EXTRA: Final = "extra_state"
+_NAME: Final = re.compile(r"global_step_\d{1,15}", re.ASCII)
+_STATE: Final = re.compile(r"extra_state/extra_state_rank_?(\d{1,7})\.pt", re.ASCII)
+_LOADER: Final = re.compile(r"(?:loader|loader_ckpt|dataloader)/.+", re.ASCII | re.DOTALL)
+
+
+class ByteCheckpoint:
+    """`bytecheckpoint/checkpointer` of 2025: FSDP, Megatron and veScale savers share it.
+
+    Each part is written like DCP, `.metadata` renamed last in it; nothing says that all parts are done.
+    """
+
+    def claims(self, folder: Folder) -> bool:
+        kinds = folder.kinds
+        if "model" not in kinds or not folder.has_folder("model"):
+            return False
+        if "optimizer" not in kinds and _EXTRA not in kinds and not _NAME.fullmatch(folder.name):
+            return False
+        parts = [folder.sub(name) for name in _PARTS if folder.has_folder(name)]
+        return not left_over(folder.name) and any("distcp" in part.suffixes for part in parts)
+
+    def step(self, folder: Folder) -> int | None:
+        return numbered.of_folder(folder.name)
+
+    def judge(self, folder: Folder) -> Found:
+        contents = Contents(folder)
+        for name, role in _PARTS.items():
+            if folder.has_folder(name):
+                sharded.add(contents, name, role=role)
+        states = {int(match[1]): name for name in contents.files if (match := _STATE.fullmatch(name))}
+        contents.roles.update(dict.fromkeys(states.values(), Role.TRAINER))
+        contents.roles.update({name: Role.DATALOADER for name in contents.files if _LOADER.fullmatch(name)})
+        contents.check()
+        if states:
+            contents.ranks[_EXTRA] = len(states)
+            hole = sets.holes("extra_state_rank", states)
+            contents.problems.extend([hole] if hole else [])
+            first = states[min(states)]
+            contents.present |= told(folder, [first]).present
+            contents.possible.update((Role.SCHEDULER, Role.RNG, Role.DATALOADER))
+        elif folder.has_folder(_EXTRA):
+            contents.problems.append(f"no file in {_EXTRA}")
+        return contents.found(FRAMEWORK, self.step(folder))
+
+    def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
+        return iter(())

@@ -1,0 +1,107 @@
+"""What a family finds in a folder while it judges one: collected here, then said as one `Found`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from lakemark.formats import headers
+from lakemark.formats.family import found
+from lakemark.formats.folder import Folder, Kind, Unreadable
+from lakemark.formats.sets import short_of
+from lakemark.formats.unfinished import unfinished
+from lakemark.model.checkpoint import Role
+from lakemark.ports import Found
+
+_SHARD: Final = re.compile(r"(.*model)-\d{5}-of-\d{5}(\.(?:safetensors|bin))", re.ASCII)
+_LONGEST_INDEX_BYTES: Final = 64 * 2**20
+
+
+class Contents:
+    """files: everything in it at any depth, with `/`, sorted. What can't be listed or is no file is a problem at once."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.files: list[str] = []
+        self.problems: list[str] = []
+        self.roles: dict[str, str] = {}
+        self.present: set[str] = set()
+        self.possible: set[str] = set()
+        self.ranks: dict[str, int] = {}
+        self.ranks_told = False
+        self.notes: list[str] = []
+        for name, kind in folder.walk():
+            if kind is Kind.FILE:
+                self.files.append(name)
+            elif kind is Kind.OTHER:
+                self.problems.append(f"{name}: neither a file nor a directory")
+        self.files.sort()
+        self.unfinished = unfinished(self.files)
+        self.problems.extend(f"temporary file {name} left" for name in self.unfinished)
+        if folder.problem:
+            self.problems.append(f"it can't be read: {folder.problem}")
+
+    def has(self, *roles: Role) -> bool:
+        """Whether a file of one of the roles, or one that holds it, is there."""
+        return any(role in self.present or role in self.roles.values() for role in roles)
+
+    def check(self) -> None:
+        """Headers of every file, but of JSON that has no role: that is the user's."""
+        mine = [name for name in self.files if name not in self.unfinished]
+        self.problems.extend(
+            headers.problems(self.folder, [name for name in mine if not name.endswith(".json") or name in self.roles])
+        )
+
+    def check_shards(self) -> None:
+        """Hugging Face's shards: none missing, and the index that is written after them names those that are there."""
+        self.problems.extend(short_of(self.files))
+        for name in self.files:
+            if name.endswith(".index.json") and name in self.roles:
+                self.check_index(name)
+        shards = {f"{match[1]}{match[2]}.index.json" for name in self.files if (match := _SHARD.fullmatch(name))}
+        self.problems.extend(f"no {index}" for index in sorted(shards.difference(self.files)))
+
+    def check_index(self, name: str) -> None:
+        """Every shard that a Hugging Face index names must be there."""
+        try:
+            named = json.loads(self.folder.text(name, longest_bytes=_LONGEST_INDEX_BYTES))["weight_map"].values()
+        except (Unreadable, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            self.problems.append(f"{name}: names no shards")
+            return
+        inside = name.rpartition("/")[0]
+        there = {file for file in self.files if file.rpartition("/")[0] == inside}
+        lacking = sorted({str(shard) for shard in named if f"{inside}/{shard}".lstrip("/") not in there})
+        self.problems.extend(f"{shard} missing, {name} names it" for shard in lacking[:5])
+
+    def found(
+        self,
+        framework: str,
+        step: int | None,
+        *,
+        said: str = "",
+        path: Path | None = None,
+        members: Sequence[Path] = (),
+    ) -> Found:
+        return found(
+            path or self.folder.path,
+            framework,
+            step,
+            unique(self.problems),
+            roles=self.roles,
+            present=sorted(self.present),
+            possible=sorted(self.possible),
+            said=said,
+            members=members,
+            ranks=self.ranks,
+            ranks_told=self.ranks_told,
+            unfinished=self.unfinished,
+            notes=unique(self.notes),
+        )
+
+
+def unique(texts: Iterable[str]) -> list[str]:
+    """In order, each once."""
+    return list(dict.fromkeys(texts))

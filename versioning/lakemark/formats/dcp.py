@@ -1,0 +1,91 @@
+"""PyTorch DCP: a folder of `__<rank>_<n>.distcp` and `.metadata`; torchtitan's `step-<N>` and its last export."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from lakemark.formats import numbered, sets, sharded
+from lakemark.formats.contents import Contents
+from lakemark.formats.family import Loose
+from lakemark.formats.folder import Folder
+from lakemark.formats.unfinished import left_over
+from lakemark.model.checkpoint import Role
+from lakemark.ports import Found
+
+FRAMEWORK: Final = "dcp"
+EXPORT: Final = "titan-hf-export"
+INDEX: Final = "model.safetensors.index.json"
+SHARDED: Final = "sharded"
+_METADATA: Final = frozenset({".metadata", ".metadata.tmp", "__0.metadata", "__0.metadata.tmp"})
+_TITAN: Final = re.compile(r"step-(\d{1,15})", re.ASCII)
+_WHOLE: Final = re.compile(r"model-\d{5,7}-of-\d{5,7}\.safetensors", re.ASCII)
+_SHARD: Final = re.compile(r"shard-\d{5,7}-model-\d{5,7}-of-\d{5,7}\.safetensors", re.ASCII)
+
+
+class Dcp:
+    """`torch/distributed/checkpoint/filesystem.py` of torch 2.0 to 2.15; torchtitan 0.1 to 0.3 saves so.
+
+    Data files are written under their final names; `.metadata` is renamed into place last, or `__<rank>.metadata` by each
+    rank where no collectives are used. A save to the same place leaves the old `.metadata` until its end.
+    """
+
+    def claims(self, folder: Folder) -> bool:
+        if "distcp" in folder.suffixes:
+            return not left_over(folder.name)
+        return (
+            not folder.suffixes.isdisjoint({"metadata", "tmp"})
+            and not _METADATA.isdisjoint(folder.files)
+            and numbered.of_folder(folder.name) is not None
+        )
+
+    def step(self, folder: Folder) -> int | None:
+        return numbered.of_folder(folder.name)
+
+    def judge(self, folder: Folder) -> Found:
+        contents = Contents(folder)
+        sharded.add(contents)
+        if ".metadata.tmp only" in contents.problems:
+            contents.problems.remove("temporary file .metadata.tmp left")
+        contents.check()
+        return contents.found(FRAMEWORK, self.step(folder))
+
+    def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
+        return iter(())
+
+
+class TitanExport:
+    """torchtitan's last step with `last_save_in_hf`, by `HuggingFaceStorageWriter` of torch 2.8 to 2.15: weights only.
+
+    Ranks write `sharded/shard-<i>-model-<j>-of-<n>.safetensors`, these are joined to `model-<j>-of-<n>.safetensors`, then
+    the index is written. What `save_pretrained` of transformers writes has a `config.json` and no `sharded/`.
+    """
+
+    def claims(self, folder: Folder) -> bool:
+        if _TITAN.fullmatch(folder.name) is None or folder.has_file("config.json"):
+            return False
+        shards = folder.has_folder(SHARDED) and any(_SHARD.fullmatch(name) for name in folder.sub(SHARDED).files)
+        return shards or (folder.has_file(INDEX) and any(_WHOLE.fullmatch(name) for name in folder.files))
+
+    def step(self, folder: Folder) -> int | None:
+        return numbered.of_folder(folder.name)
+
+    def judge(self, folder: Folder) -> Found:
+        contents = Contents(folder)
+        for name in contents.files:
+            last = name.rpartition("/")[2]
+            if _WHOLE.fullmatch(last) or _SHARD.fullmatch(last) or last == INDEX:
+                contents.roles[name] = Role.WEIGHTS
+        contents.check()
+        contents.problems.extend(sets.short_of(name for name in folder.files if _WHOLE.fullmatch(name)))
+        if INDEX in folder.files:
+            contents.check_index(INDEX)
+        else:
+            contents.problems.append(f"no {INDEX}")
+        if not any(_WHOLE.fullmatch(name) for name in folder.files):
+            contents.problems.append("no weights")
+        return contents.found(EXPORT, self.step(folder))
+
+    def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
+        return iter(())

@@ -1,0 +1,111 @@
+"""The families in the order they are asked: more particular layouts before those they contain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from lakemark.errors import Misconfigured, quoted
+from lakemark.formats.accelerate import Accelerate
+from lakemark.formats.bytecheckpoint import ByteCheckpoint
+from lakemark.formats.composer import Composer
+from lakemark.formats.dcp import Dcp, TitanExport
+from lakemark.formats.deepspeed import DeepSpeed
+from lakemark.formats.fairseq import Fairseq
+from lakemark.formats.family import Family, Loose
+from lakemark.formats.family import found as judged
+from lakemark.formats.flax import Flax
+from lakemark.formats.folder import Folder
+from lakemark.formats.hf_export import HfExport
+from lakemark.formats.hf_trainer import HfTrainer
+from lakemark.formats.keras import Keras
+from lakemark.formats.lightning import Lightning
+from lakemark.formats.megatron import Megatron
+from lakemark.formats.nemo import Nemo
+from lakemark.formats.nvrx import NvrxLocal
+from lakemark.formats.olmo import OlmoCore
+from lakemark.formats.orbax import Orbax
+from lakemark.formats.ray import RayTrain
+from lakemark.formats.t5x import T5X
+from lakemark.formats.tensorflow import TensorFlow
+from lakemark.formats.torch_checkpointing import TorchCheckpointing
+from lakemark.formats.torch_single import TorchFiles
+from lakemark.ports import Found
+
+GROUP: Final = "lakemark.formats"
+
+BUILT_IN: Final[tuple[Family, ...]] = (
+    RayTrain(),
+    T5X(),
+    Orbax(),
+    Nemo(),
+    Megatron(),
+    NvrxLocal(),
+    OlmoCore(),
+    ByteCheckpoint(),
+    TorchCheckpointing(),
+    Composer(),
+    DeepSpeed(),
+    Accelerate(),
+    HfTrainer(),
+    Lightning(),
+    Fairseq(),
+    TitanExport(),
+    HfExport(),
+    TensorFlow(),
+    Keras(),
+    Flax(),
+    Dcp(),
+    TorchFiles(),
+)
+
+
+def third_party() -> Iterator[Family]:
+    """Those of the entry-point group `lakemark.formats`. Raises Misconfigured for one that can't be loaded."""
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        yield Guarded(entry.name, _loaded(entry))
+
+
+def _loaded(entry: EntryPoint) -> Family:
+    try:
+        made: Family = entry.load()()
+    except Exception as error:
+        raise Misconfigured(
+            f"the checkpoint format {quoted(entry.name)} ({entry.value}) can't be loaded: {error!r}",
+            advice="Mend or uninstall the package that provides it.",
+        ) from error
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A family that is not ours: what it raises is said of the one folder, and keeps nobody else's checkpoint out."""
+
+    name: str
+    family: Family
+
+    def claims(self, folder: Folder) -> bool:
+        try:
+            return bool(self.family.claims(folder))
+        except Exception:  # noqa: BLE001 - another's code; the built-in families are asked next
+            return False
+
+    def step(self, folder: Folder) -> int | None:
+        try:
+            return self.family.step(folder)
+        except Exception:  # noqa: BLE001 - as above
+            return None
+
+    def judge(self, folder: Folder) -> Found:
+        try:
+            return self.family.judge(folder)
+        except Exception as error:  # noqa: BLE001 - as above
+            return judged(folder.path, self.name, None, [f"the format {self.name} failed: {error!r}"])
+
+    def loose(self, folder: Folder) -> Iterator[Loose]:
+        try:
+            yield from self.family.loose(folder)
+        except Exception:  # noqa: BLE001 - as above
+            return

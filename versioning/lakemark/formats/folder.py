@@ -1,0 +1,158 @@
+"""A directory as it was listed once: names and kinds. Nothing is followed; nothing is opened unless it is asked for."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import BinaryIO, Final
+
+_LONGEST_TEXT_BYTES: Final = 4 * 2**20
+_DEEPEST: Final = 64
+_LISTED: Final = frozenset({"kinds", "files", "folders", "links", "suffixes"})
+
+
+class Kind(Enum):
+    """What a name is, links not followed."""
+
+    FILE = "file"
+    FOLDER = "folder"
+    LINK = "link"
+    OTHER = "other"
+
+
+class Unreadable(Exception):
+    """A file that is gone, may not be read, or is no regular file. Its text says which."""
+
+
+class Folder:
+    """`at`: its path; names are as the file system has them, undecodable bytes as surrogates. depth: 0 where a search began.
+
+    Names of things inside are relative, with `/`. A folder that can't be listed is empty and says why in `problem`.
+    It is listed when one of these is first asked for. kinds: its own names, sorted. files: the regular ones. suffixes: what
+    comes after the last dot of its files' names (empty text for none), to ask before looking at each name.
+    """
+
+    name: str
+    kinds: dict[str, Kind]
+    files: tuple[str, ...]
+    folders: tuple[str, ...]
+    links: tuple[str, ...]
+    suffixes: frozenset[str]
+
+    def __init__(self, at: str, depth: int = 0) -> None:
+        self.at = at
+        self.depth = depth
+        self.problem: str | None = None
+        self.name = at.rstrip("/").rpartition("/")[2]
+        self._subs: dict[str, Folder] = {}
+
+    @classmethod
+    def of(cls, path: Path, *, depth: int = 0) -> Folder:
+        return cls(os.fspath(path), depth)
+
+    @property
+    def path(self) -> Path:
+        return Path(self.at)
+
+    @property
+    def parent(self) -> Folder:
+        """Listed anew at each call."""
+        return Folder(self.at.rstrip("/").rpartition("/")[0] or "/", max(self.depth - 1, 0))
+
+    def __getattr__(self, name: str) -> object:
+        """Called for what is not there yet: a search makes a million of these, and a property costs at every look."""
+        if name not in _LISTED:
+            raise AttributeError(name)
+        self._list()
+        return self.__dict__[name]
+
+    def _list(self) -> None:
+        found: dict[str, Kind] = {}
+        try:
+            with os.scandir(self.at) as entries:
+                for entry in entries:
+                    try:
+                        found[entry.name] = Kind.FILE if entry.is_file(follow_symlinks=False) else _kind(entry)
+                    except OSError:
+                        found[entry.name] = Kind.OTHER
+        except OSError as error:
+            self.problem = error.strerror or "it can't be listed"
+        names = sorted(found)
+        self.kinds = {name: found[name] for name in names}
+        self.files = tuple([name for name in names if found[name] is Kind.FILE])
+        self.folders = tuple([name for name in names if found[name] is Kind.FOLDER])
+        self.links = tuple([name for name in names if found[name] is Kind.LINK])
+        self.suffixes = frozenset([name.rpartition(".")[2] if "." in name else "" for name in self.files])
+
+    def has_file(self, name: str) -> bool:
+        return self.kinds.get(name) is Kind.FILE
+
+    def is_file(self, name: str) -> bool:
+        """As `has_file`, and the folder is not listed for it."""
+        try:
+            return stat.S_ISREG(os.lstat(f"{self.at}/{name}").st_mode)
+        except OSError:
+            return False
+
+    def has_folder(self, name: str) -> bool:
+        return self.kinds.get(name) is Kind.FOLDER
+
+    def sub(self, name: str) -> Folder:
+        """A folder directly in it, listed once."""
+        if name not in self._subs:
+            self._subs[name] = Folder(f"{self.at.rstrip('/')}/{name}", self.depth + 1)
+        return self._subs[name]
+
+    def walk(self) -> Iterator[tuple[str, Kind]]:
+        """Everything inside at any depth, folders before what they hold. A part that can't be listed sets `problem`."""
+        pending = [("", self)]
+        while pending:
+            inside, folder = pending.pop()
+            for name, kind in folder.kinds.items():
+                yield f"{inside}{name}", kind
+                if kind is Kind.FOLDER and folder.depth - self.depth < _DEEPEST:
+                    pending.append((f"{inside}{name}/", folder.sub(name)))
+            self.problem = self.problem or folder.problem
+
+    def stat(self, name: str) -> os.stat_result:
+        """Of the name itself, not of what a link names. Raises Unreadable."""
+        try:
+            return os.lstat(f"{self.at}/{name}")
+        except OSError as error:
+            raise Unreadable(error.strerror or "it is gone") from error
+
+    def size_bytes(self, name: str) -> int:
+        """Raises Unreadable."""
+        return self.stat(name).st_size
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[BinaryIO]:
+        """A regular file to read from, never through a link, never waiting for a pipe. Raises Unreadable."""
+        try:
+            descriptor = os.open(f"{self.at}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise Unreadable(f"it can't be read: {error.strerror}") from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise Unreadable("it is no regular file")
+        with os.fdopen(descriptor, "rb") as stream:
+            yield stream
+
+    def text(self, name: str, *, longest_bytes: int = _LONGEST_TEXT_BYTES) -> str:
+        """A small text file, undecodable bytes replaced. Raises Unreadable, also for one that is longer."""
+        with self.open(name) as stream:
+            longer = os.fstat(stream.fileno()).st_size > longest_bytes
+            content = b"" if longer else stream.read(longest_bytes + 1)
+        if longer or len(content) > longest_bytes:
+            raise Unreadable(f"it is longer than {longest_bytes} bytes")
+        return content.decode(errors="replace")
+
+
+def _kind(entry: os.DirEntry[str]) -> Kind:
+    if entry.is_dir(follow_symlinks=False):
+        return Kind.FOLDER
+    return Kind.LINK if entry.is_symlink() else Kind.OTHER

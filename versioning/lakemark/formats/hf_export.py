@@ -1,0 +1,49 @@
+"""A model exported in Hugging Face's layout, in a folder named by its step: weights only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from lakemark.formats import hf_files, numbered
+from lakemark.formats.contents import Contents
+from lakemark.formats.family import Loose
+from lakemark.formats.folder import Folder
+from lakemark.model.checkpoint import Role
+from lakemark.ports import Found
+
+FRAMEWORK: Final = "safetensors"
+_FIRST: Final = frozenset(
+    {"model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors", "adapter_config.json"}
+)
+
+
+class HfExport:
+    """`save_pretrained` of transformers, diffusers and peft: `model.safetensors`, or shards `model-0000i-of-0000N.safetensors`.
+
+    The index of shards is written after them. A folder that is not named by a step is a model somebody keeps, no checkpoint.
+    """
+
+    def claims(self, folder: Folder) -> bool:
+        if numbered.of_folder(folder.name) is None:
+            return False
+        files = folder.files
+        started = not _FIRST.isdisjoint(files) or any(
+            "-of-" in name and name.endswith(".safetensors") for name in files
+        )
+        return started and all(hf_files.role_of(name) in (Role.WEIGHTS, Role.CONFIG, None) for name in files)
+
+    def step(self, folder: Folder) -> int | None:
+        return numbered.of_folder(folder.name)
+
+    def judge(self, folder: Folder) -> Found:
+        contents = Contents(folder)
+        contents.roles.update({name: role for name in contents.files if (role := hf_files.role_of(name))})
+        contents.check()
+        contents.check_shards()
+        if not any(role is Role.WEIGHTS and not name.endswith(".json") for name, role in contents.roles.items()):
+            contents.problems.append("no weights")
+        return contents.found(FRAMEWORK, self.step(folder))
+
+    def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
+        return iter(())

@@ -1,0 +1,116 @@
+"""Hugging Face Trainer: `checkpoint-<N>/`, whose `trainer_state.json` rank 0 writes last."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from lakemark.formats import deepspeed, hf_files, sets, sharded
+from lakemark.formats.contents import Contents
+from lakemark.formats.family import Loose, temporary
+from lakemark.formats.folder import Folder, Unreadable
+from lakemark.formats.torch_numbers import integers
+from lakemark.model.checkpoint import Role
+from lakemark.ports import Found
+
+FRAMEWORK: Final = "hf-trainer"
+STATE: Final = "trainer_state.json"
+ARGUMENTS: Final = "training_args.bin"
+_NAME: Final = re.compile(r"(?P<tmp>tmp-)?checkpoint-(?P<step>\d{1,15})", re.ASCII)
+_EVIDENCE: Final = frozenset(
+    {
+        STATE, ARGUMENTS, "config.json", "generation_config.json", "adapter_config.json", "model.safetensors",
+        "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json", "adapter_model.safetensors",
+        "adapter_model.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth", "rng_state_0.pth", "tokenizer_config.json",
+        "pytorch_model_fsdp.bin", "optimizer.bin", "modules.json",
+    }
+)  # fmt: skip
+_LONGEST_STATE_BYTES: Final = 64 * 2**20
+
+
+class HfTrainer:
+    """`_save_checkpoint` of transformers 4.0 to 5.24: model, training_args, optimizer, scheduler, scaler, rng, trainer_state.
+
+    FSDP adds `pytorch_model_fsdp_0/` and `optimizer_0/` (DCP), DeepSpeed a folder of its own with `latest` beside it, XLA
+    `rank<r>-of-<w>-optimizer.pt`. Other ranks' `rng_state_<r>.pth` may come after `trainer_state.json`; how many there will
+    be is said in `training_args.bin` and seen from DeepSpeed's and DCP's files.
+    """
+
+    def claims(self, folder: Folder) -> bool:
+        return _NAME.fullmatch(folder.name) is not None and (
+            not _EVIDENCE.isdisjoint(folder.files)
+            or any(hf_files.fsdp_role_of(name) or name.startswith("global_step") for name in folder.folders)
+            or any(hf_files.role_of(name) is Role.WEIGHTS or name.startswith(".tmp") for name in folder.files)
+        )
+
+    def step(self, folder: Folder) -> int | None:
+        match = _NAME.fullmatch(folder.name)
+        return int(match["step"]) if match else None
+
+    def judge(self, folder: Folder) -> Found:
+        contents = Contents(folder)
+        for name in contents.files:
+            role = hf_files.role_of(name)
+            if role is not None and name not in contents.unfinished:
+                contents.roles[name] = role
+        for inside in folder.folders:
+            fsdp = hf_files.fsdp_role_of(inside)
+            if fsdp is not None:
+                sharded.add(contents, inside, role=fsdp)
+            elif deepspeed.holds_states(folder.sub(inside)):
+                deepspeed.add_tag(contents, inside)
+        contents.check()
+        _check(contents)
+        step = self.step(folder)
+        _check_state(contents, step)
+        if folder.name.startswith("tmp-"):
+            why = "; ".join(["tmp- prefix", *contents.problems])
+            return temporary(folder.path, FRAMEWORK, step, why, roles=contents.roles)
+        return contents.found(FRAMEWORK, step)
+
+    def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
+        return iter(())
+
+
+def _check(contents: Contents) -> None:
+    contents.check_shards()
+    weights = [name for name, role in contents.roles.items() if role is Role.WEIGHTS and not name.endswith(".json")]
+    if not weights:
+        contents.problems.append("no weights")
+    _check_ranks(contents)
+
+
+def _check_ranks(contents: Contents) -> None:
+    """As many `rng_state_<r>.pth` as there are processes: `training_args.bin` says how many, newer ones at least."""
+    ranks = sets.per_rank(contents.files).get("rng_state", set())
+    if not ranks:
+        return
+    hole = sets.holes("rng_state", ranks)
+    told = integers(contents.folder, ARGUMENTS, ("num_processes",)) if ARGUMENTS in contents.files else {}
+    world = max([2, told.get("num_processes", 0), *contents.ranks.values()])
+    contents.ranks["rng_state"] = len(ranks)
+    if hole is not None:
+        contents.problems.append(hole)
+    elif world > len(ranks):
+        contents.problems.append(f"rng_state for {len(ranks)} of {world} ranks")
+
+
+def _check_state(contents: Contents, step: int | None) -> None:
+    if STATE not in contents.files:
+        contents.problems.append(f"no {STATE}")
+        return
+    try:
+        state = json.loads(contents.folder.text(STATE, longest_bytes=_LONGEST_STATE_BYTES))
+    except (Unreadable, ValueError, RecursionError):
+        return  # said with the headers
+    if not isinstance(state, dict):
+        contents.problems.append(f"{STATE}: no state of a trainer")
+        return
+    said, best = state.get("global_step"), state.get("best_model_checkpoint")
+    if isinstance(said, int) and said != step:
+        contents.notes.append(f"{STATE} says step {said}")
+    if isinstance(best, str) and best.startswith("/") and Path(best).parent != contents.folder.path.parent:
+        contents.notes.append(f"{STATE} names the best checkpoint by an absolute path: {best[:500]!r}")

@@ -1,0 +1,186 @@
+"""Keras 3 (keras-team/keras, `saving/saving_lib.py`, `callbacks/model_checkpoint.py`, `callbacks/backup_and_restore.py`).
+
+One file per save, under its final name: `.keras` (a zip of `metadata.json`, `config.json`, `model.weights.h5`) or
+`.weights.h5`; weights in shards are `X.weights.json`, written last, and `X_<00000>.weights.h5`. Names are the user's; a
+number in one is the epoch. BackupAndRestore overwrites `latest.weights.h5`, then `training_metadata.json`, and may keep the
+pair before as `….bkp`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+from lakemark.formats import keras_files
+from lakemark.formats.family import Loose, found
+from lakemark.formats.folder import Folder, Unreadable
+from lakemark.formats.headers import broken, problems
+from lakemark.formats.sets import holes
+from lakemark.model.checkpoint import Role
+from lakemark.ports import Found
+
+FRAMEWORK: Final = "keras"
+WEIGHTS: Final = "keras-weights"
+_EPOCH: Final = re.compile(
+    r"(?:.*?(?:[-_.=]|(?<![a-z])ep(?:och)?))?(?<!\d\.)(\d{1,9})(?:[-_.](?:[A-Za-z_]+[-_=]?)?-?\d+\.\d+)*",
+    re.ASCII | re.DOTALL,
+)
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d|\d{8}", re.ASCII)
+_USUAL: Final = re.compile(
+    r"(?:best|last|latest|model|weights|checkpoint|ckpt|cp)(?:[-_]\w+?)?(?:[-_]\d+\.\d+)?", re.ASCII
+)
+_OLD: Final = re.compile(r".*(?:weights|checkpoint|ckpt|epoch).*", re.ASCII | re.DOTALL)
+_SHARD: Final = re.compile(r"(?P<stem>.+)_(?P<number>\d{5})\.weights\.h5", re.ASCII | re.DOTALL)
+_BACKUP: Final = "latest.weights.h5"
+_TRAINING: Final = "training_metadata.json"
+_LONGEST_MAP_BYTES: Final = 16 * 2**20
+
+
+class Keras:
+    """`keras` and `keras-weights`."""
+
+    def claims(self, folder: Folder) -> bool:  # noqa: ARG002 - its checkpoints are files
+        return False
+
+    def step(self, folder: Folder) -> int | None:  # noqa: ARG002
+        return None
+
+    def judge(self, folder: Folder) -> Found:
+        return found(folder.path, FRAMEWORK, None, ["its checkpoints are files"])
+
+    def loose(self, folder: Folder) -> Iterator[Loose]:
+        for name in folder.files:
+            if name.endswith(".weights.json"):
+                yield _sharded(folder, name)
+            elif name == _BACKUP and (folder.has_file(_TRAINING) or f"{name}.bkp" in folder.kinds):
+                yield _backup(folder)
+            elif name.endswith((".keras", ".h5", ".hdf5")):
+                yield from _single(folder, name)
+
+
+def epoch(stem: str) -> int | None:
+    """The number that a name says, before any numbers with a point; never a part of a date."""
+    match = _EPOCH.fullmatch(stem)
+    return int(match[1]) if match and not _DATE.search(stem) else None
+
+
+def _single(folder: Folder, name: str) -> Iterator[Loose]:
+    stem, kind = _kind(name)
+    shard = _SHARD.fullmatch(name)
+    if kind is None:
+        return
+    if shard:
+        if not folder.has_file(f"{shard['stem']}.weights.json") and shard["number"] == "00000":
+            yield _sharded(folder, f"{shard['stem']}.weights.json")
+        return
+    step = epoch(stem)
+    if step is not None or _USUAL.fullmatch(stem):
+        judge = partial(_judged, folder, name, kind, step)
+        yield Loose(path=folder.path / name, names=(name,), step=step, judge=judge)
+
+
+def _kind(name: str) -> tuple[str, str | None]:
+    """The name without its suffix, and the framework; None where it is some other HDF5 file."""
+    for suffix, kind in ((".keras", FRAMEWORK), (".weights.h5", WEIGHTS)):
+        if name.endswith(suffix):
+            return name.removesuffix(suffix), kind
+    stem = name.rpartition(".")[0]
+    return stem, WEIGHTS if _OLD.fullmatch(stem) and epoch(stem) is not None else None
+
+
+def _judged(folder: Folder, name: str, kind: str, step: int | None) -> Found:
+    why = broken(folder, name)
+    roles, odd = keras_files.roles_in(folder, name) if why is None else (keras_files.ASSUMED[kind == FRAMEWORK], None)
+    wrong = [text for text in (why, odd) if text]
+    return found(
+        folder.path / name,
+        kind,
+        step,
+        wrong,
+        roles={name: "weights"},
+        present=sorted(roles.present),
+        possible=sorted(roles.possible),
+    )
+
+
+def _sharded(folder: Folder, index: str) -> Loose:
+    stem = index.removesuffix(".weights.json")
+    shards = [name for name in folder.files if (match := _SHARD.fullmatch(name)) and match["stem"] == stem]
+    names = (*([index] if folder.has_file(index) else []), *shards)
+    step = epoch(stem)
+    judge = partial(_judged_shards, folder, index, shards, step)
+    members = tuple(folder.path / name for name in names)
+    return Loose(path=folder.path / index, names=names, members=members, step=step, judge=judge)
+
+
+def _judged_shards(folder: Folder, index: str, shards: Sequence[str], step: int | None) -> Found:
+    wrong, weights = problems(folder, list(shards)), {}
+    try:
+        value: Any = json.loads(folder.text(index, longest_bytes=_LONGEST_MAP_BYTES))
+        weights = {str(key): files for key, files in value["weight_map"].items()}
+        named = {file for files in weights.values() for file in ([files] if isinstance(files, str) else files)}
+        wrong += [f"{name} is missing" for name in sorted(map(str, named)) if name not in shards]
+    except Unreadable as error:
+        wrong.append(f"{index}: {error}")
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        wrong.append(f"{index}: JSON empty, cut or damaged")
+    hole = holes("shards", (int(match["number"]) for name in shards if (match := _SHARD.fullmatch(name))))
+    wrong += [hole] if hole else []
+    optimizer = any(key.lstrip("/").startswith("optimizer") for key in weights)
+    members = [folder.path / name for name in (index, *shards) if folder.has_file(name)]
+    return found(
+        folder.path / index,
+        WEIGHTS,
+        step,
+        wrong,
+        roles=dict.fromkeys(shards, "weights") | ({index: "config"} if folder.has_file(index) else {}),
+        present=["weights", *(["optimizer"] if optimizer else [])],
+        possible=[] if weights and not optimizer else [Role.OPTIMIZER, Role.SCHEDULER, Role.RNG],
+        members=members,
+    )
+
+
+def _backup(folder: Folder) -> Loose:
+    """One checkpoint of two files; what was kept of the one before it is accounted for and left alone."""
+    names = [name for name in (_BACKUP, _TRAINING) if folder.has_file(name)]
+    kept = [f"{name}.bkp" for name in (_BACKUP, _TRAINING) if folder.has_file(f"{name}.bkp")]
+    step, _ = _trained(folder)
+    judge = partial(_judged_backup, folder, names, notes=[f"{name} is of the backup before it" for name in kept])
+    members = tuple(folder.path / name for name in names)
+    path = folder.path / _BACKUP
+    return Loose(path=path, names=(*names, *kept), members=members, step=step, judge=judge)
+
+
+def _judged_backup(folder: Folder, names: Sequence[str], *, notes: Sequence[str]) -> Found:
+    step, why = _trained(folder)
+    broke = broken(folder, _BACKUP)
+    wrong = [f"{name}: {text}" for name, text in ((_BACKUP, broke), (_TRAINING, why)) if text]
+    roles, _ = keras_files.roles_in(folder, _BACKUP) if broke is None else (keras_files.ASSUMED[False], None)
+    return found(
+        folder.path / _BACKUP,
+        WEIGHTS,
+        step,
+        wrong,
+        roles={name: "weights" if name == _BACKUP else "trainer" for name in names},
+        present=sorted(roles.present),
+        possible=sorted(roles.possible),
+        members=[folder.path / name for name in names],
+        notes=notes,
+    )
+
+
+def _trained(folder: Folder) -> tuple[int | None, str | None]:
+    """The epochs that were finished; None in the middle of one, which has no number of its own. And what is wrong."""
+    if not folder.has_file(_TRAINING):
+        return None, "it is missing"
+    try:
+        value = json.loads(folder.text(_TRAINING))
+        batch, done = int(value.get("batch", 0)), int(value["epoch"])
+    except Unreadable as error:
+        return None, str(error)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError):
+        return None, "JSON empty or cut"
+    return (done if batch == 0 and done >= 0 else None), None

@@ -1,0 +1,108 @@
+"""Names that end in a number: which of them speak of a step, and which files look like a model's state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+_FOLDER: Final = re.compile(
+    r"(?:(?:steps?|checkpoint|ckpt|global[_-]step|iter|iteration|update)[-_=]?)?([0-9]{1,15})",
+    re.ASCII | re.IGNORECASE,
+)
+_FILE: Final = re.compile(
+    r"(?:(?P<stem>.*)[-_=]|(?P<word>step|checkpoint|ckpt|iter|(?:model|ema|opt)(?=[0-9]{5}))?)(?P<step>[0-9]{1,15})"
+    r"\.(?:ckpt|pt|pth|npz|safetensors|bin|pth\.tar)",
+    re.ASCII | re.IGNORECASE,
+)
+_SHARD: Final = re.compile(
+    r".*(?:^|[-_.])(?:of|rank|rng_state|random_states|shard|part|worker)", re.ASCII | re.IGNORECASE
+)
+_NO_STEP: Final = re.compile(
+    r"(?:.*[-_=.\d])?(?:v[0-9]+|v|version|seed|fold|layers?|size|dim|top|epochs?|ep|e|acc|loss|score|f1|auc|bleu|data|samples?"
+    r"|batch|image|img|frame|item|chunk|graph|train|test|val|valid|inputs?|labels?|tokens?|[xy])",
+    re.ASCII | re.IGNORECASE,
+)
+_STATE: Final = re.compile(
+    r"(?<![a-z])(?:model|weight|optim|state|param|checkpoint|ckpt|adapter|ema|net|unet|actor|critic|policy|generator"
+    r"|discriminator|encoder|decoder|best)",
+    re.ASCII,
+)
+_OPTIMIZER: Final = re.compile(r"(?<![a-z])(?:optim|opt_|opt\.)|^\.metadata$", re.ASCII)
+_OF_SAVES: Final = frozenset(
+    {"checkpoint", "checkpoints", "ckpt", "ckpts", "snapshot", "snapshots", "saves", "lightning_logs", "wandb"}
+)
+_STEP_WORD: Final = re.compile(r"(?:^|[-_.,])(?:global[_-]?)?steps?[-_=]?([0-9]{1,15})(?=[-_.,]|$)", re.ASCII)
+_STRONG: Final = (".safetensors", ".ckpt", ".distcp", ".keras", ".pdparams", ".pdopt")
+_WEAK: Final = (".pt", ".pth", ".npz", ".npy", ".bin", ".h5", ".hdf5", ".msgpack", ".pkl", ".pth.tar")
+_FILES: Final = (".ckpt", ".pt", ".pth", ".npz", ".safetensors", ".bin", ".pth.tar")
+_NEED_A_WORD: Final = (".npz", ".bin")
+_YEARS: Final = range(1900, 2101)
+
+
+def of_folder(name: str) -> int | None:
+    """The step a folder's name says; a bare number is one too."""
+    match = _FOLDER.fullmatch(name) if name[-1:].isdigit() else None
+    return int(match[1]) if match else None
+
+
+def of_file(name: str) -> int | None:
+    """The step a file's name says. Not the number of a shard, an epoch, a version, a score or a sample."""
+    match = _FILE.fullmatch(name)
+    if not match:
+        return None
+    stem = match["stem"] or ""
+    return None if _SHARD.fullmatch(stem) or _NO_STEP.fullmatch(stem) else int(match["step"])
+
+
+def of_files(names: Iterable[str], folder: str, *, first: bool) -> dict[str, int]:
+    """Name -> step of those that are checkpoints. first: they lie where the search began.
+
+    Files without a word that speaks of a model are samples of data where their numbers follow one another.
+    """
+    likely = [name for name in names if name.endswith(_FILES)]
+    steps = {name: step for name in likely if (step := of_file(name)) is not None}
+    if not steps:
+        return {}
+    saves = folder.lower() in _OF_SAVES
+    spoken = {name for name in steps if saves or _STATE.search(name.lower())}
+    silent = {name: step for name, step in steps.items() if name not in spoken}
+    numbers = set(silent.values())
+    samples = any(number + 1 in numbers for number in numbers)
+    if samples or not first:
+        return {name: step for name, step in steps.items() if name in spoken}
+    return {name: step for name, step in steps.items() if name in spoken or not name.endswith(_NEED_A_WORD)}
+
+
+def is_state(name: str) -> bool:
+    """Whether a file's name looks like a part of a model's state."""
+    if name.endswith(_STRONG):
+        return True
+    return name.endswith(_WEAK) and _STATE.search(name.lower()) is not None
+
+
+def is_optimizer(name: str) -> bool:
+    """Whether it looks like what only a trainer saves."""
+    return _OPTIMIZER.search(name.lower()) is not None
+
+
+def is_year(step: int | None) -> bool:
+    """Whether a bare number is more likely a year."""
+    return step in _YEARS
+
+
+def holds_checkpoints(name: str) -> bool:
+    """Whether a folder of this name is a step, or where steps are kept: what it lies in is then a run, not a step."""
+    return name.lower() in _OF_SAVES or of_folder(name) is not None
+
+
+def of_tag(name: str) -> int | None:
+    """The step in a name that a user gave to what is a checkpoint by its files: `step=10`, `epoch=1-step=10-loss=0.3`, `10`.
+
+    None also where it says two different ones.
+    """
+    whole = of_folder(name)
+    if whole is not None:
+        return whole
+    steps = {int(text) for text in _STEP_WORD.findall(name)}
+    return steps.pop() if len(steps) == 1 else None

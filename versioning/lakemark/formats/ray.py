@@ -1,0 +1,111 @@
+"""Ray Train: folders of the user's files, `checkpoint_<date>_<time>` or `checkpoint_<number of the report>`. No step."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from lakemark.formats.contents import Contents
+from lakemark.formats.family import Loose
+from lakemark.formats.folder import Folder, Unreadable
+from lakemark.formats.roles import EVERYTHING
+from lakemark.formats.torch_file import told
+from lakemark.ports import Found
+
+FRAMEWORK: Final = "ray-train"
+SNAPSHOT: Final = "checkpoint_manager_snapshot.json"
+_NAME: Final = re.compile(r"checkpoint_(?:(?P<time>\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d\.\d{1,6})|\d{6,9})", re.ASCII)
+_INSIDE: Final = frozenset({".is_checkpoint", ".metadata.pkl", ".metadata.json", ".tune_metadata"})
+_BESIDE: Final = ("result.json", "progress.csv", "params.pkl", "params.json")
+_TORCH: Final = (".pt", ".pth", ".ckpt", ".bin")
+_LOOKED_AT_BYTES: Final = 8 * 2**20
+_MOST_LOOKED_INTO: Final = 8
+
+
+class RayTrain:
+    """`ray/train/v2/_internal/execution/checkpoint` of ray 2.43 to 2.60; `ray/train/_internal/storage.py` of 2.7 and later.
+
+    Each worker uploads its files into the folder, then the controller lists it in `checkpoint_manager_snapshot.json` (by
+    rename); before v2, Tune's `result.json` in the trial's folder names it, and ray before 2.7 has files of its own in it.
+    """
+
+    def claims(self, folder: Folder) -> bool:
+        match = _NAME.fullmatch(folder.name) if folder.name.startswith("checkpoint_") else None
+        if match is None:
+            return False
+        if match["time"] or not _INSIDE.isdisjoint(folder.files):
+            return True
+        return any(folder.parent.is_file(name) for name in _BESIDE[:1]) and any(
+            folder.parent.is_file(name) for name in _BESIDE[1:]
+        )
+
+    def step(self, folder: Folder) -> int | None:  # noqa: ARG002 - a time, or the number of a report
+        return None
+
+    def judge(self, folder: Folder) -> Found:
+        contents = Contents(folder)
+        contents.check()
+        if not contents.files:
+            contents.problems.append("it has no file yet")
+        match = _NAME.fullmatch(folder.name)
+        unlisted = _unlisted(folder) if match and match["time"] else _unnamed(folder)
+        contents.problems.extend([unlisted] if unlisted else [])
+        states = [name for name in contents.files if name.endswith(_TORCH)][:_MOST_LOOKED_INTO]
+        inside = told(folder, states)
+        contents.present |= inside.present
+        contents.possible |= set(EVERYTHING).difference(inside.present) if inside.possible or not states else set()
+        return contents.found(FRAMEWORK, None)
+
+    def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
+        return iter(())
+
+
+def _unlisted(folder: Folder) -> str | None:
+    """Why the controller has not (or no longer) listed it."""
+    parent = folder.parent
+    try:
+        listed = _listed(parent.at, _version(parent, SNAPSHOT))
+    except Unreadable as error:
+        return f"{SNAPSHOT} beside it: {error}"
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return f"{SNAPSHOT} beside it is damaged"
+    return None if folder.name in listed else f"{SNAPSHOT} does not list it"
+
+
+def _unnamed(folder: Folder) -> str | None:
+    """Why a trial's results do not name it; None also where they can't be asked."""
+    parent = folder.parent
+    try:
+        names = _named(parent.at, _version(parent, _BESIDE[0]))
+    except (Unreadable, OSError):
+        return None
+    return None if not names or folder.name.encode() in names else "result.json beside it does not name it"
+
+
+Version: TypeAlias = tuple[int, int, int]
+
+
+def _version(folder: Folder, name: str) -> Version:
+    found = folder.stat(name)
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@lru_cache(maxsize=16)
+def _listed(at: str, version: Version) -> frozenset[str]:  # noqa: ARG001 - read once until it changes
+    state = json.loads(Folder(at).text(SNAPSHOT, longest_bytes=_LOOKED_AT_BYTES))
+    listed = {result["checkpoint_dir_name"] for result in state["checkpoint_results"]}
+    latest = state.get("latest_checkpoint_result")
+    return frozenset(listed | ({latest["checkpoint_dir_name"]} if latest else set()))
+
+
+@lru_cache(maxsize=16)
+def _named(at: str, version: Version) -> frozenset[bytes]:
+    """Of a result.json that is small enough to be asked."""
+    if version[1] > _LOOKED_AT_BYTES:
+        return frozenset()
+    with Folder(at).open(_BESIDE[0]) as stream:
+        tail = stream.read(_LOOKED_AT_BYTES)
+    return frozenset(re.findall(rb'"checkpoint_dir_name": *"(checkpoint_\d+)"', tail))

@@ -1,0 +1,212 @@
+"""Finds checkpoints in a tree and judges them, by asking each framework's family in turn."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from lakemark.errors import Denied, NotFound, quoted
+from lakemark.formats import sets
+from lakemark.formats.family import Family, Loose, pointer
+from lakemark.formats.folder import Folder
+from lakemark.formats.layouts import Layouts
+from lakemark.formats.links import FRAMEWORK as ALIAS
+from lakemark.formats.links import LASTS, Link, judge_link, links_of
+from lakemark.ports import Found, Skip, Verdict
+
+_DEEPEST: Final = 8
+_PASSED_OVER: Final = frozenset({".lakemark-aside", ".git", "__pycache__", "node_modules", "site-packages"})
+
+
+class LastFamily(Family, Protocol):
+    """Whatever no framework knows."""
+
+    def anything(self, path: Path) -> Found:
+        """What a person who names `path` can be told of it; it exists and is no link."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A checkpoint to be judged. folder: set where it is one directory."""
+
+    path: Path
+    paths: tuple[Path, ...]
+    step: int | None
+    judge: Callable[[], Found]
+    folder: Folder | None = None
+
+
+def _nothing(_: tuple[Path, ...]) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkRecogniser(Layouts):
+    """`ports.Recogniser` over families: the first that claims a folder, or a name in one, has it."""
+
+    families: Sequence[Family]
+    last: LastFamily = field(kw_only=True)
+
+    def find(self, root: Path, *, skip: Skip = _nothing) -> Iterator[Found]:
+        """Of what it read it keeps the finds alone."""
+        candidates, links = self._candidates(Folder.of(root))
+        beside = _Beside(candidates)
+        results = [beside.compared(one.judge(), one) for one in candidates if not skip(one.paths)]
+        steps = {str(one.path): one.step for one in candidates}
+        parents = {os.path.normpath(one.path.parent) for one in candidates}
+        likely = links if candidates else [link for link in links if LASTS.fullmatch(link.name)]
+        results.extend(found for link in likely if (found := judge_link(link, steps, parents)))
+        yield from sorted(results, key=_order)
+
+    def judge(self, path: Path) -> Found:
+        """Denied where it, or a folder in it, may not be read."""
+        try:
+            mode = os.lstat(path).st_mode
+        except PermissionError as error:
+            raise _denied(path) from error
+        except OSError as error:
+            found = self._loose_one(path)
+            if found is None:
+                raise NotFound(f"{quoted(str(path))}: {error.strerror}", advice="Check the path.") from error
+            return found
+        if stat.S_ISLNK(mode):
+            return self._link(path)
+        if stat.S_ISDIR(mode):
+            return self._folder(path)
+        return self._loose_one(path) or self.last.anything(path)
+
+    def _candidates(self, root: Folder) -> tuple[list[_Candidate], list[Link]]:
+        candidates: list[_Candidate] = []
+        links: list[Link] = []
+        pending = [root]
+        while pending:
+            folder = pending.pop()
+            loose = list(self._loose(folder))
+            candidates.extend(map(_of_loose, loose))
+            links.extend(links_of(folder))
+            taken = _PASSED_OVER.union(*(one.names for one in loose))
+            for name in folder.folders:
+                if name in taken:
+                    continue
+                inside = Folder(f"{folder.at.rstrip('/')}/{name}", folder.depth + 1)
+                family = self._family(inside)
+                if family is not None:
+                    candidates.append(_of_folder(family, inside))
+                elif inside.depth < _DEEPEST:
+                    pending.append(inside)
+        candidates.sort(key=lambda one: (one.step is None, one.step or 0, str(one.path)))
+        return candidates, links
+
+    def _family(self, folder: Folder) -> Family | None:
+        return next((family for family in (*self.families, self.last) if family.claims(folder)), None)
+
+    def _loose(self, folder: Folder) -> Iterator[Loose]:
+        taken: set[str] = set()
+        for family in (*self.families, self.last):
+            for one in family.loose(folder):
+                if taken.isdisjoint(one.names):
+                    taken.update(one.names)
+                    yield one
+
+    def _loose_one(self, path: Path) -> Found | None:
+        """Of a file, or of a path that is only the beginning of names, as TensorFlow writes it."""
+        return next(
+            (one.judge() for one in self._loose(Folder.of(path.parent)) if path in (one.path, *one.members)), None
+        )
+
+    def _link(self, path: Path) -> Found:
+        folder = Folder.of(path.parent)
+        link = Link(folder.at, path.name)
+        candidates, _ = self._candidates(folder)
+        steps = {str(one.path): one.step for one in candidates}
+        found = judge_link(link, steps, {str(one.path.parent) for one in candidates})
+        return found or pointer(path, link.target, framework=ALIAS, why=f"symlink -> {link.target}")
+
+    def _folder(self, path: Path) -> Found:
+        folder = Folder.of(path)
+        for _ in folder.walk():
+            pass
+        if folder.problem:
+            raise _denied(path)
+        family = self._family(folder)
+        if family is None:
+            return self.last.anything(path)
+        one = _of_folder(family, folder)
+        parent = Folder.of(path.parent)
+        siblings = (
+            Folder(f"{parent.at}/{name}", 1)
+            for name in parent.folders
+            if name not in _PASSED_OVER and name != path.name
+        )
+        others = [_of_folder(family, sibling) for sibling in siblings if family.claims(sibling)]
+        return _Beside([one, *others]).compared(one.judge(), one)
+
+
+class _Beside:
+    """The steps of one folder, to compare each with its neighbours: by names alone, listed when needed."""
+
+    def __init__(self, candidates: Sequence[_Candidate]) -> None:
+        self._by_parent: dict[Path, list[_Candidate]] = defaultdict(list)
+        for one in candidates:
+            if one.folder is not None and one.step is not None:
+                self._by_parent[one.path.parent].append(one)
+        for beside in self._by_parent.values():
+            beside.sort(key=lambda one: one.step or 0)
+        self._at = {one.path: number for beside in self._by_parent.values() for number, one in enumerate(beside)}
+        self._counted: dict[Path, dict[str, int]] = {}
+
+    def compared(self, found: Found, one: _Candidate) -> Found:
+        """Incomplete where a set of ranks is short against the step before and no later step is as short."""
+        if found.verdict is not Verdict.COMPLETE or one.path not in self._at:
+            return found
+        beside, at = self._by_parent[one.path.parent], self._at[one.path]
+        if at == 0:
+            return found
+        mine, before = self._counts(one), self._counts(beside[at - 1])
+        if found.ranks_told:
+            before = {name: count for name, count in before.items() if name not in sets.SPLIT}
+        why = sets.short(mine, before)
+        if why is None:
+            return found
+        if at + 1 < len(beside) and self._counts(beside[at + 1]) == mine:
+            return replace(found, notes=(*found.notes, why))
+        return replace(found, verdict=Verdict.INCOMPLETE, why=why, notes=(*found.notes, why))
+
+    def _counts(self, one: _Candidate) -> dict[str, int]:
+        if one.path not in self._counted:
+            names = (name for name, _ in Folder.of(one.path).walk())
+            self._counted[one.path] = sets.counts(names)
+        return self._counted[one.path]
+
+
+def _of_folder(family: Family, folder: Folder) -> _Candidate:
+    at, depth, path = folder.at, folder.depth, folder.path
+    return _Candidate(path, (path,), family.step(folder), lambda: _judged(family, Folder(at, depth)), folder)
+
+
+def _judged(family: Family, folder: Folder) -> Found:
+    """Incomplete also where it is gone, may not be listed or is no folder any more: then it looks empty."""
+    found = family.judge(folder)
+    if found.verdict is not Verdict.COMPLETE or (folder.kinds and not folder.problem):
+        return found
+    return replace(found, verdict=Verdict.INCOMPLETE, why=f"it can't be read: {folder.problem or 'nothing is in it'}")
+
+
+def _of_loose(one: Loose) -> _Candidate:
+    return _Candidate(one.path, one.paths, one.step, one.judge)
+
+
+def _order(found: Found) -> tuple[bool, int, str]:
+    return found.step is None, found.step or 0, str(found.path)
+
+
+def _denied(path: Path) -> Denied:
+    return Denied(
+        f"{quoted(str(path))}, or something in it, may not be read by this user",
+        advice="Give this user the right to read all of the checkpoint.",
+    )

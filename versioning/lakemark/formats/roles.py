@@ -1,0 +1,92 @@
+"""What a key of a saved dict holds, by the words frameworks and people use for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+from lakemark.model.checkpoint import Role
+
+EVERYTHING: Final = (Role.WEIGHTS, Role.OPTIMIZER, Role.SCHEDULER, Role.RNG)
+"""What may be in a file that says nothing of itself."""
+
+_RNG: Final = (
+    r"(?:\w+_)?(?:rng|rngs|random)(?:_?(?:states?|state_dict|key|seed|tracker|cpu|cuda|numpy|python|torch)\w*)?"
+)
+_SCHEDULER: Final = (
+    r"(?:(?:lr|opt_param|param|learning_rate|warmup|wd|cosine)_?)?(?:schedulers?|schedules?|sched)(?:_(?:states?|state_dicts?|\d+))?"
+    r"|lr_?schedul\w*"
+)
+_OPTIMIZER: Final = (
+    r"(?:(?:last|master|main|fp32|base|\w+)_)?(?:optimizers?|optims?|opts?)(?:_?(?:states?|state_dicts?|history|\d+))*"
+    r"|chained_\d+|param_groups|scaler|grad_?scaler(?:_state(?:_dict)?)?|amp(?:_state)?|loss_scaler|exp_avg(?:_sq)?"
+)
+_DATALOADER: Final = (
+    r"(?:\w+_)?(?:data_?loaders?|data_?iterators?|data_?iter|train_iterator|samplers?|data_?modules?|datasets?|dataset_state)"
+    r"(?:_?(?:states?|state_dicts?|\d+))*|loader_ckpt|loader"
+)
+_TRAINER: Final = (
+    r"train_?(?:er|ing)?_?states?|trainer|training|loops?|callbacks?|(?:global_?|num_|total_)?(?:steps?|iterations?|iters?|updates?"
+    r"|epochs?|batch(?:es)?|samples?|tokens?)(?:_(?:seen|num|idx|index))?|progress|metrics?|best_\w+|\w*loss(?:es)?|history"
+    r"|extra_state|timestamp|client_state|elapsed\w*|integrations|run_name|tokens_seen|ntokens_seen|algorithms|max_epochs"
+    r"|last_epoch|logs?|checkpoint_version|version|pytorch-lightning_version|\w+_version|task_state|rerun_state_machine"
+)
+_CONFIG: Final = (
+    r"args|hparams|hyper_parameters|hparams_name|config|cfg|\w+_(?:args|config|cfg|kwargs)|arch|tokenizer|metadata"
+    r"|vocab|classes"
+)
+_WEIGHTS: Final = (
+    r"(?:\w+_)?(?:model|module|network|net|weights|params|parameters|backbone|encoder|decoder|generator|discriminator|policy"
+    r"|actor|critic|ema|state_dict|teacher|student|adapter|lora)(?:_?(?:states?|state_dict|weights|ema|dict|\d+)|_[a-z])*"
+)
+_KNOWN: Final = tuple(
+    (role, re.compile(pattern, re.ASCII | re.IGNORECASE))
+    for role, pattern in (
+        (Role.RNG, _RNG),
+        (Role.SCHEDULER, _SCHEDULER),
+        (Role.OPTIMIZER, _OPTIMIZER),
+        (Role.DATALOADER, _DATALOADER),
+        (Role.TRAINER, _TRAINER),
+        (Role.CONFIG, _CONFIG),
+        (Role.WEIGHTS, _WEIGHTS),
+    )
+)
+_OUTER: Final = frozenset({"app", "state", "checkpoint", "ckpt", "train", "content", "_content", "root", "job"})
+_LONGEST_WORD: Final = 64
+
+
+@lru_cache(maxsize=4096)
+def of_key(key: str) -> Role | None:
+    """What the value of a key of this name is; None where the name tells nothing."""
+    if len(key) > _LONGEST_WORD:
+        return None
+    return next((role for role, pattern in _KNOWN if pattern.fullmatch(key)), None)
+
+
+def of_names(names: Iterable[str]) -> dict[str, Role | None]:
+    """Of dotted names such as DCP's: by the first component after an outer one that all share, or that is known as outer.
+
+    None: nothing tells. A tensor is a weight then.
+    """
+    split = [(name, name.split(".")) for name in names]
+    shared = _shared([parts for _, parts in split])
+    return {name: _of_parts(parts[shared:]) for name, parts in split}
+
+
+def _of_parts(parts: list[str]) -> Role | None:
+    while len(parts) > 1 and parts[0].lower() in _OUTER:
+        parts = parts[1:]
+    return of_key(parts[0]) if parts else None
+
+
+def _shared(rows: list[list[str]]) -> int:
+    """How many outer components say nothing, being the same everywhere."""
+    depth = 0
+    while rows and all(len(parts) > depth + 1 for parts in rows):
+        first = {parts[depth] for parts in rows}
+        if len(first) > 1 or of_key(next(iter(first))) is not None:
+            return depth
+        depth += 1
+    return 0
