@@ -12,17 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from lakemark.adapters import read_logs
 from lakemark.adapters.files import fsync_directory, make_directories, os_errors, write_atomic
 from lakemark.errors import Corrupt, quoted
 from lakemark.model.canonical import JSON, parse
 from lakemark.model.fields import Fields
 from lakemark.model.names import is_run
-from lakemark.model.record import DataRef
+from lakemark.model.record import DataRef, Evidence
 from lakemark.ports import RunFile, Spooled
 
 SPOOL_FORMAT: Final = "lakemark.spool/1"
 REJECTED: Final = "rejected"
 _LARGEST_BYTES: Final = 2**20
+_MOST_RANKS: Final = 2**17
+_MOST_RANK_FILES: Final = 4
 _SPOOLED: Final = re.compile(r"[^.].*\.json")
 
 
@@ -34,8 +37,9 @@ def save_json(path: Path, value: JSON) -> None:
         write_atomic(path, text.encode())
 
 
-def write_run_file(path: Path, run_file: RunFile) -> None:
-    """What `Run.open` reads."""
+def write_run_file(path: Path, run_file: RunFile, *, endpoint: str | None = None) -> None:
+    """What `Run.open` reads. endpoint: of the lakeFS server that has the data."""
+    at = {} if endpoint is None else {"endpoint": endpoint}
     save_json(
         path,
         {
@@ -43,7 +47,7 @@ def write_run_file(path: Path, run_file: RunFile) -> None:
             "timeline": run_file.timeline,
             "attempt": run_file.attempt,
             "spool": str(run_file.spool),
-            "data": [{**ref.as_json(), "uri": ref.uri} for ref in run_file.data],
+            "data": [{**ref.as_json(), "uri": ref.uri, **at} for ref in run_file.data],
             "resume": None if run_file.resume is None else dict(run_file.resume),
             "clock": "simulated" if run_file.simulated else "ok",
         },
@@ -117,23 +121,39 @@ def _read(file: Path) -> Spooled | None:
 def _announcement(file: Path, value: JSON) -> Spooled:
     read = Fields(value, "a spool file")
     read.format(SPOOL_FORMAT)
+    world, rank_files = _ranks(read.optional_mapping("ranks"))
+    attempt = read.optional_text("attempt")
     one = Spooled(
         file=file,
         run=read.text("run"),
         path=Path(read.text("path")),
         step=read.integer("step"),
         saved_at=read.instant("saved_at"),
-        attempt=read.optional_text("attempt"),
+        attempt=attempt,
         timeline=read.optional_integer("timeline"),
-        data=tuple(_reference(item) for item in read.items("data")),
+        data=tuple(_with_reads(_reference(item), file.parent, attempt) for item in read.items("data")),
         metrics=_numbers(read.mapping("metrics")),
         roles=_texts(read.mapping("roles")),
+        present=read.texts("present"),
+        world=world,
+        rank_files=rank_files,
         code=read.optional_mapping("code"),
     )
     if not is_run(one.run) or one.step < 0 or not one.path.is_absolute() or "\0" in str(one.path):
         message = "its run, step or path can't be one"
         raise ValueError(message)
     return one
+
+
+def _ranks(value: Mapping[str, JSON] | None) -> tuple[int | None, tuple[str, ...]]:
+    if value is None:
+        return None, ()
+    read = Fields(value, "ranks")
+    world, files = read.integer("world"), read.texts("files")
+    if not 0 < world <= _MOST_RANKS or len(files) > _MOST_RANK_FILES:
+        message = f"{world} ranks with {len(files)} files each can't be"
+        raise ValueError(message)
+    return world, files
 
 
 def _reject(file: Path) -> None:
@@ -151,7 +171,15 @@ def _reject(file: Path) -> None:
 
 def _reference(item: JSON) -> DataRef:
     ref = DataRef.from_json(item)
-    return replace(ref, extra={name: value for name, value in ref.extra.items() if name != "uri"})
+    return replace(ref, extra={name: value for name, value in ref.extra.items() if name not in ("uri", "endpoint")})
+
+
+def _with_reads(ref: DataRef, spool: Path, attempt: str | None) -> DataRef:
+    """Where it was read, what of it."""
+    if ref.evidence != Evidence.READ or attempt is None:
+        return ref
+    said = read_logs.summary(spool, attempt, repository=ref.repository, commit=ref.commit)
+    return ref if said is None else replace(ref, extra={**ref.extra, "reads": said})
 
 
 def _numbers(value: Mapping[str, JSON]) -> dict[str, float]:

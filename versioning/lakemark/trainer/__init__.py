@@ -10,6 +10,6 @@ run.saved(path, step=step, metrics={"val_loss": 1.9})
 
 from __future__ import annotations
 
-from lakemark.trainer.run import Run, RunNotOpened
+from lakemark.trainer.run import Ranks, Run, RunNotOpened
 
-__all__ = ["Run", "RunNotOpened"]
+__all__ = ["Ranks", "Run", "RunNotOpened"]

@@ -7,8 +7,10 @@ import math
 import os
 import re
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Self, TypedDict
@@ -16,11 +18,23 @@ from typing import Any, Final, Self, TypedDict
 from lakemark.trainer.code import code_version
 
 SPOOL_FORMAT: Final = "lakemark.spool/1"
+_REMOTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _RUN: Final = re.compile(r"(?=.{1,63}\Z)(?!site\Z)(?!x-[0-9a-f]+\Z)(?!.*\.lock\Z)[a-z0-9]+([._-][a-z0-9]+)*", re.ASCII)
 
 
 class RunNotOpened(RuntimeError):
     """There is no run file to read, or it can't be used. Raised before the training loop, never in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """Ranks that leave files of their own in a checkpoint, at their own pace: it is whole once all of these are there.
+
+    files: paths inside the checkpoint, with `{rank}` for each of 0 to world - 1.
+    """
+
+    world: int
+    files: tuple[str, ...]
 
 
 class Resume(TypedDict):
@@ -93,6 +107,11 @@ class Run:
             raise RunNotOpened(f"{len(fitting)} data versions of {self.name} are meant {asked}; it has {known}")
         return fitting[0]
 
+    @property
+    def read_log(self) -> str:
+        """Where `lakemark.data` notes what the processes of this attempt have read."""
+        return os.path.join(self._spool, "reads", self.attempt.replace("/", "-"))
+
     def saved(
         self,
         path: str | os.PathLike[str],
@@ -100,39 +119,61 @@ class Run:
         step: int,
         metrics: Mapping[str, Any] | None = None,
         roles: Mapping[str, str] | None = None,
+        present: Collection[str] = (),
+        ranks: Ranks | None = None,
     ) -> None:
         """Announces that the checkpoint at `path` (a directory or a file) is whole and closed.
 
         Writes one small file, waits for nothing and never raises: what goes wrong is one line on stderr, once.
         roles: file path inside the checkpoint -> weights, optimizer, scheduler, rng, dataloader, config or other.
+        present: roles it is known to hold, where one file holds several. ranks: None: this speaks for every rank.
         """
+        with self.guarded(step):
+            about = {
+                "metrics": self._finite(metrics or {}),
+                "roles": {str(key): str(value) for key, value in (roles or {}).items()},
+                "present": sorted({str(role) for role in present}),
+                "ranks": None if ranks is None else {"world": int(ranks.world), "files": [str(f) for f in ranks.files]},
+            }
+            self._announce(path, step, about)
+
+    @contextmanager
+    def guarded(self, step: object) -> Iterator[None]:
+        """What fails inside is said once on stderr and ends there: a save must never fail because of us."""
         try:
-            self._announce(path, step, metrics or {}, roles or {})
-        except Exception as error:  # noqa: BLE001 - a save must never fail because of us
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever a framework's object or a full disk raises
             self._warn("the save of step {!r} was not announced ({!r})", step, error)
 
-    def _announce(
-        self, path: str | os.PathLike[str], step: int, metrics: Mapping[str, Any], roles: Mapping[str, str]
-    ) -> None:
+    def _announce(self, path: str | os.PathLike[str], step: int, about: Mapping[str, Any]) -> None:
         number = int(step)
         if number < 0 or number != step:
             raise ValueError("a step is a whole number, not negative")
+        place = os.fsdecode(path)
+        if _REMOTE.match(place):
+            raise ValueError("it was saved to an object store, not to a file system of this node")
         resumed = self._resume["timeline"] if self._resume is not None and self._resume_was_read else None
         announcement = {
             "format": SPOOL_FORMAT,
             "run": self.name,
-            "path": os.path.abspath(os.fsdecode(path)),
+            "path": os.path.abspath(place),
             "step": number,
             "saved_at": self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "attempt": self.attempt,
             "timeline": resumed,
-            "data": [{key: value for key, value in data.items() if key != "uri"} for data in self.data],
-            "metrics": self._finite(metrics),
-            "roles": {str(key): str(value) for key, value in roles.items()},
+            "data": [self._reference(data) for data in self.data],
             "code": self._code,
+            **about,
         }
         self._announced += 1
-        self._put(f"{number}-{os.getpid()}-{time.time_ns()}-{self._announced}", json.dumps(announcement))
+        writer = f"{os.getpid()}-{threading.get_ident()}"
+        self._put(f"{number}-{writer}-{time.time_ns()}-{self._announced}", json.dumps(announcement))
+
+    def _reference(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Its evidence is `read` once a process of this attempt has read of it through `lakemark.data`."""
+        said = {key: value for key, value in data.items() if key not in ("uri", "endpoint")}
+        noted = os.path.join(self.read_log, f"{data.get('repository')}@{data.get('commit')}")
+        return {**said, "evidence": "read"} if os.path.isdir(noted) else said
 
     def _put(self, name: str, text: str) -> None:
         """By atomic rename, without fsync.
