@@ -22,12 +22,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class NewFile:
     """A file being written at known offsets, from several threads if they like. `finish` makes it durable.
 
-    Chunks start at multiples of CHUNK_BYTES, come in page-aligned buffers, and only the last may be shorter.
+    Chunks start at multiples of CHUNK_BYTES, come in page-aligned buffers, and only the last may be shorter. sparse: no room
+    is reserved, and what is not written stays a hole.
     """
 
-    def __init__(self, path: Path, size_bytes: int) -> None:
+    def __init__(self, path: str | Path, size_bytes: int, *, sparse: bool = False) -> None:
         self._path = path
         self._size = size_bytes
+        self.sparse = sparse
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         self._fd, self._direct = _open(path, flags, direct=size_bytes >= _DIRECT_FROM_BYTES)
         self._reserve()
@@ -72,7 +74,7 @@ class NewFile:
 
     def _reserve(self) -> None:
         """Says ENOSPC before the first byte, where the file system can reserve at all."""
-        if self._size < _DIRECT_FROM_BYTES:
+        if self._size < _DIRECT_FROM_BYTES or self.sparse:
             return
         failed = _libc.fallocate(self._fd, 0, ctypes.c_int64(0), ctypes.c_int64(self._size))
         code = ctypes.get_errno()
@@ -97,13 +99,14 @@ def write_stream(path: Path, stream: Readable, size_bytes: int, *, buffer: memor
 
 
 def copy_part(source: int, target: NewFile, *, offset: int, length: int, buffer: memoryview, digest: Hash) -> int:
-    """Copies `length` bytes at `offset`, hashing them; answers how many there were."""
+    """Copies `length` bytes at `offset`, hashing them; answers how many there were. Holes of a sparse file stay holes."""
     done = 0
     while done < length:
         want = min(len(buffer), length - done)
+        hole = target.sparse and _is_hole(source, offset + done, want)
         got = _pread(source, buffer[:want], offset + done)
         digest.update(buffer[:got])
-        if got:
+        if got and not hole:
             target.write(buffer, got, offset + done)
         done += got
         if got < want:
@@ -111,7 +114,15 @@ def copy_part(source: int, target: NewFile, *, offset: int, length: int, buffer:
     return done
 
 
-def _open(path: Path, flags: int, *, direct: bool) -> tuple[int, bool]:
+def _is_hole(descriptor: int, offset: int, length: int) -> bool:
+    """Whether the file system says that nothing was ever written there."""
+    try:
+        return os.lseek(descriptor, offset, os.SEEK_DATA) >= offset + length
+    except OSError as error:
+        return error.errno == errno.ENXIO  # no data up to the end
+
+
+def _open(path: str | Path, flags: int, *, direct: bool) -> tuple[int, bool]:
     if direct:
         try:
             return os.open(path, flags | os.O_DIRECT, 0o600), True

@@ -107,7 +107,7 @@ class DvcStore:
             objects=objects,
         )
 
-    def open(self, checkpoint: Checkpoint, file: File) -> BinaryIO:
+    def open(self, checkpoint: Checkpoint, file: File, *, start: int = 0, length: int | None = None) -> BinaryIO:
         objects = self._claimed(checkpoint.record.id) or checkpoint.objects
         name = objects.get(str(file.digest)) if self._has_dir(objects) else None
         if name is None:
@@ -115,7 +115,7 @@ class DvcStore:
                 f"{self.name} does not hold {quoted(file.path)} of {checkpoint.record.id[:12]}",
                 advice="`lakemark show` says which replicas there are.",
             )
-        return self.blobs.open(layout.object_key(name))
+        return self.blobs.open(layout.object_key(name), start=start, length=length)
 
     def verify(self, checkpoint: Checkpoint, *, progress: Progress) -> tuple[Damage, ...]:
         claimed = self._claimed(checkpoint.record.id, fresh=True)

@@ -19,6 +19,7 @@ from typing import Final
 from lakemark.errors import Conflict, Corrupt, Denied, LakemarkError, NotFound, Refused, StoreUnavailable, quoted
 
 _NO_REPLACE: Final = 1
+_EXCHANGE: Final = 2
 _AT_FDCWD: Final = -100
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _RIGHTS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -142,6 +143,18 @@ def rename_new(source: str | Path, target: str | Path) -> None:
     if code not in _NO_RENAME_FLAGS:
         raise OSError(code, os.strerror(code), source, None, target)
     _rename_new_without_flags(source, target)
+
+
+def exchange(one: str | Path, other: str | Path) -> bool:
+    """Swaps what two names stand for, in one step; False, and nothing changed, where the file system can't."""
+    one, other = os.fspath(one), os.fspath(other)
+    failed = _libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE)
+    if not failed:
+        return True
+    code = ctypes.get_errno()
+    if code in _NO_RENAME_FLAGS:
+        return False
+    raise OSError(code, os.strerror(code), one, None, other)
 
 
 def _rename_new_without_flags(source: str, target: str) -> None:

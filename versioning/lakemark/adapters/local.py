@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from lakemark.adapters import run_files
+from lakemark.adapters import pointing, run_files
 from lakemark.adapters.files import fsync_directory, make_directories, os_errors, rename_new
-from lakemark.adapters.matching import matches
+from lakemark.adapters.matching import digest_of, matches
 from lakemark.adapters.restoring import restore_tree
+from lakemark.adapters.restoring_parts import restore_parts
 from lakemark.errors import NotFound, quoted
 from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import Manifest
-from lakemark.ports import Fetch, KnownFile, Progress, Restored, RunFile, Spooled
+from lakemark.ports import Fetch, KnownFile, OnDisk, Pointer, Progress, Restored, RunFile, Sparse, Spooled
 
 _MOST_NAMESAKES: Final = 10_000
 
 
 class LocalWorkspace:
-    """Keeps nothing itself: any number may work on one disk at once."""
+    """Keeps nothing itself: any number may work on one disk at once. data_endpoint: as run files tell trainers."""
+
+    def __init__(self, *, data_endpoint: str | None = None) -> None:
+        self._data_endpoint = data_endpoint
 
     def restore(self, target: Path, manifest: Manifest, fetch: Fetch, *, tag: str, progress: Progress) -> Restored:
         return restore_tree(target, manifest, fetch, tag=tag, progress=progress)
+
+    def restore_parts(
+        self, target: Path, manifest: Manifest, sparse: Sparse, *, fetch: Fetch, tag: str, progress: Progress
+    ) -> Restored:
+        return restore_parts(target, manifest, sparse, fetch=fetch, tag=tag, progress=progress)
 
     def matches(self, path: Path, manifest: Manifest, *, progress: Progress) -> bool:
         return matches(path, manifest, progress=progress)
@@ -37,12 +48,43 @@ class LocalWorkspace:
                 fsync_directory(folder)
         return moved
 
+    def points(self, pointer: Pointer) -> bool:
+        return pointing.points(pointer)
+
+    def draft(self, pointer: Pointer, at: Path) -> None:
+        pointing.draft(pointer, at)
+
+    def swap(self, draft: Path, path: Path, *, keep: Path) -> Path | None:
+        with os_errors(path):
+            try:
+                exchanged = pointing.swap(draft, path)
+            except FileExistsError:
+                kept = self.move_aside([path], keep)
+                pointing.swap(draft, path)
+                return kept[0]
+            return self.move_aside([draft], keep)[0] if exchanged else None
+
+    def tidy(self, path: Path) -> None:
+        pointing.tidy(path)
+
     def identities(self, path: Path) -> tuple[KnownFile, ...]:
         with os_errors(path):
             return tuple(sorted(_identities(path), key=lambda known: (known.device, known.inode)))
 
+    def files(self, path: Path, members: Sequence[Path] = ()) -> tuple[OnDisk, ...]:
+        with os_errors(path):
+            return tuple(sorted(_files(path, members), key=lambda one: one.path))
+
+    def last_change(self, paths: Iterable[Path]) -> datetime | None:
+        newest = max((time_ns for path in paths for time_ns in _times(path)), default=None)
+        return None if newest is None else datetime.fromtimestamp(newest / 1e9, UTC)
+
+    def digest(self, path: Path) -> str:
+        with os_errors(path):
+            return digest_of(path)
+
     def write_run_file(self, path: Path, run_file: RunFile) -> None:
-        run_files.write_run_file(path, run_file)
+        run_files.write_run_file(path, run_file, endpoint=self._data_endpoint)
 
     def read_run_file(self, path: Path) -> RunFile | None:
         return run_files.read_run_file(path)
@@ -79,7 +121,42 @@ def _moved(path: Path, into: Path) -> Path:
 def _identities(path: Path) -> Iterator[KnownFile]:
     found = os.lstat(path)
     if stat.S_ISREG(found.st_mode):
-        yield KnownFile(device=found.st_dev, inode=found.st_ino, size_bytes=found.st_size, mtime_ns=found.st_mtime_ns)
+        yield _known(found)
     elif stat.S_ISDIR(found.st_mode):
-        for name in os.listdir(path):
-            yield from _identities(path / name)
+        yield from (_known(below) for _, below in _walk(os.fspath(path), ""))
+
+
+def _files(path: Path, members: Sequence[Path]) -> Iterator[OnDisk]:
+    """With the paths that a manifest of them would have."""
+    for top in members or (Path(os.path.realpath(path)),):
+        found = os.lstat(top)
+        if stat.S_ISREG(found.st_mode):
+            yield OnDisk(path=top.name, file=_known(found), names=found.st_nlink)
+        elif stat.S_ISDIR(found.st_mode):
+            for name, below in _walk(os.fspath(top), f"{top.name}/" if members else ""):
+                yield OnDisk(path=name, file=_known(below), names=below.st_nlink)
+
+
+def _walk(folder: str, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
+    """The regular files in a directory and below; links are not followed."""
+    with os.scandir(folder) as listing:
+        entries = list(listing)
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(entry.path, f"{prefix}{entry.name}/")
+        elif entry.is_file(follow_symlinks=False):
+            yield f"{prefix}{entry.name}", entry.stat(follow_symlinks=False)
+
+
+def _times(path: Path) -> Iterator[int]:
+    """Of everything at or under `path` that can be looked at, files and directories, when it was written last."""
+    with suppress(OSError):
+        yield os.lstat(path).st_mtime_ns
+    for folder, folders, names in os.walk(path):
+        for name in (*folders, *names):
+            with suppress(OSError):
+                yield os.lstat(os.path.join(folder, name)).st_mtime_ns
+
+
+def _known(found: os.stat_result) -> KnownFile:
+    return KnownFile(device=found.st_dev, inode=found.st_ino, size_bytes=found.st_size, mtime_ns=found.st_mtime_ns)

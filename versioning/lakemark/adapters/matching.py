@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
-from lakemark.adapters.digests import STEP_BYTES, Verified, drain
+from lakemark.adapters.digests import STEP_BYTES, Verified, digest_part, drain, of_parts, part_count
 from lakemark.adapters.files import os_errors
 from lakemark.errors import Corrupt
-from lakemark.model.checkpoint import File, FileType, Manifest
+from lakemark.model.checkpoint import PART_SIZE_BYTES, File, FileType, Manifest
 from lakemark.ports import Progress
 
 
-def matches(path: Path, manifest: Manifest, *, progress: Progress) -> bool:
-    """See `ports.Workspace.matches`. A single file matches the manifest that lists only it, under its name."""
+def matches(path: Path, manifest: Manifest, *, progress: Progress, beside: Container[str] = ()) -> bool:
+    """See `ports.Workspace.matches`. A single file matches the manifest that lists only it, under its name.
+
+    beside: paths that may lie there too.
+    """
     with os_errors(path):
         if path.is_file() and not path.is_symlink():
             root = path.parent
@@ -23,11 +26,27 @@ def matches(path: Path, manifest: Manifest, *, progress: Progress) -> bool:
             alike = listed == {path.name: _shape_of(path)}
         else:
             root = path
-            alike = path.is_dir() and dict(_walk(path, "")) == {file.path: _shape(file) for file in manifest.files}
+            found = {name: shape for name, shape in _walk(path, "") if name not in beside} if path.is_dir() else None
+            alike = found == {file.path: _shape(file) for file in manifest.files}
         if not alike:
             return False
         progress.expect(f"comparing {path.name}", manifest.size_bytes)
         return all(_equal(root, file, manifest, progress) for file in manifest.regular)
+
+
+def digest_of(path: Path) -> str:
+    """Of one regular file, no link."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        size_bytes = os.fstat(descriptor).st_size
+        buffer = memoryview(bytearray(STEP_BYTES))
+        parts = [
+            digest_part(descriptor, index * PART_SIZE_BYTES, PART_SIZE_BYTES, buffer=buffer)
+            for index in range(part_count(size_bytes))
+        ]
+        return of_parts(size_bytes, parts).digest
+    finally:
+        os.close(descriptor)
 
 
 def buffer_for(size_bytes: int) -> memoryview:

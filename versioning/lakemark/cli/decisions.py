@@ -96,6 +96,7 @@ def apply(
         Say what would be done, and change nothing.
     """
     from lakemark.services import rollback_apply
+    from lakemark.services.roles import role_of
 
     here = session()
     state = _standing(here, identity, dry_run=dry_run)
@@ -114,14 +115,19 @@ def apply(
         "checkpoint_dir": None if done.checkpoint_dir is None else str(done.checkpoint_dir),
         "data": data,
         "run_file": str(done.run_file),
+        "gaps": list(done.gaps),
+        "notes": list(done.notes),
     }
+    without = sorted({role for gap in done.gaps if (role := role_of(gap))})
+    ready = f"lakemark resume {done.run} --to DIR{' --without ' if without else ''}{' '.join(without)}"
     lines = pairs(
         [
             ("rolled back", f"{done.run} to {short(done.record)}, now timeline {done.timeline}"),
             ("checkpoint", done.checkpoint_dir),
             *(("data", f"{one['repository']}, branch {one['branch']} at {short(one['commit'])}") for one in data),
             ("run file", done.run_file),
-            ("next", f"lakemark resume {done.run} --to DIR"),
+            *(("note", note) for note in done.notes),
+            ("next", ready),
         ]
     )
     return Answer(document=document, lines=lines)

@@ -1,21 +1,23 @@
-"""`replicate`, `release`, `restore`, `resume`."""
+"""`replicate`, `release`, `restore`."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from lakemark.cli.commits import record_answer
-from lakemark.cli.options import Reason, Whole
-from lakemark.cli.output import pairs, plain, short, size
+from lakemark.cli.options import Reason
+from lakemark.cli.output import plain, short, size
 from lakemark.cli.session import Answer, Session, session, would
-from lakemark.errors import Refused, Usage
-from lakemark.model.views import data_view
+from lakemark.errors import NotFound, Refused, Usage
 
 if TYPE_CHECKING:
     from lakemark.model.ledger import RecordState
+    from lakemark.services.restore import RestoredRecord
+    from lakemark.services.roles import Roles
 
 _MANY = Parameter(consume_multiple=True)
 
@@ -42,9 +44,9 @@ def replicate(record: str, /, *, to: str, dry_run: bool = False) -> Answer:
     if dry_run:
         standing = found.replicas.get(target.place)
         if standing is not None and standing.sound:
-            return would(f"change nothing: {_shown(found)} has a sound replica in {to}", record=identity)
+            return would(f"change nothing: {shown(found)} has a sound replica in {to}", record=identity)
         source = nearest(here.site, found)[0][1].name
-        return would(f"copy {_shown(found)}, {size(found.record.size_bytes)}, from {source} to {to}", record=identity)
+        return would(f"copy {shown(found)}, {size(found.record.size_bytes)}, from {source} to {to}", record=identity)
     add_replica(here.site, run, identity, to=to)
     return record_answer(here, identity, run)
 
@@ -79,9 +81,9 @@ def release(
     if dry_run:
         others = sorted({place.tier for place, one in found.replicas.items() if one.sound and place != store.place})
         if store.place not in found.replicas:
-            return would(f"raise NotFound: {_shown(found)} has no replica in {from_}", record=identity)
+            return would(f"raise NotFound: {shown(found)} has no replica in {from_}", record=identity)
         backed = f"read {', '.join(others)} back, then " if others else "raise Refused: there is no other replica to "
-        return would(f"{backed}drop {_shown(found)} from {from_}", record=identity)
+        return would(f"{backed}drop {shown(found)} from {from_}", record=identity)
     drop_replica(here.site, run, identity, tier=from_, reason=reason)
     return record_answer(here, identity, run)
 
@@ -107,7 +109,7 @@ def restore(
     from_: str
         From this tier only; else from the nearest replica that has each file right.
     role: tuple[str, ...]
-        Only files of these roles.
+        Only what is of these roles, with configuration files. Where files mix roles (PyTorch DCP), only their bytes.
     part: str
         The part of this node; this version keeps checkpoints of one part.
     dry_run: bool
@@ -115,20 +117,23 @@ def restore(
     """
     from lakemark.services.restore import chosen
     from lakemark.services.restore import restore as bring_back
+    from lakemark.services.roles import require_words
     from lakemark.services.sources import nearest
 
     here = session()
     if part is not None:
         raise Usage("--part: this version keeps checkpoints of one part", advice="Leave --part out.")
-    found = here.history.found(record, now=here.now)
+    require_words(role, option="--role")
+    found = wanted_record(here, record)
     run, identity = found.record.run, found.record.id
     where = to.absolute()
     if dry_run:
-        manifest = chosen(here.site.ledger.manifest(run, identity), role)
+        picked = chosen(here.site, here.site.ledger.manifest(run, identity), role)
         source = nearest(here.site, found, only=from_)[0][1].name
         if where.exists() and (not where.is_dir() or any(where.iterdir())):
             raise Refused(f"{where} is not empty", advice="Restore to a directory that is absent or empty.")
-        return would(f"restore {_shown(found)}, {size(manifest.size_bytes)}, from {source} to {where}", record=identity)
+        amount = f"{'at most ' if picked.sparse else ''}{size(picked.manifest.size_bytes)}"
+        return would(f"restore {shown(found)}, {amount}, from {source} to {where}", record=identity)
     begun = here.site.seconds()
     done = bring_back(here.site, run, identity, to=where, tier=from_, roles=role)
     seconds = round(here.site.seconds() - begun, 3)
@@ -142,86 +147,72 @@ def restore(
         "size_bytes": done.restored.size_bytes,
         "restored_seconds": seconds,
         "verified": done.verified,
+        "roles": done.roles.as_json(),
+        "along": list(done.along),
+        "mixed": list(done.mixed),
+        "partial": None if done.partial is None else asdict(done.partial),
     }
     told = ", ".join(f"{one['files']} file(s) from {one['tier']}" for one in sources)
     lines = [
-        f"{_shown(found)} is in {plain(done.restored.path)}",
+        f"{shown(found)} is in {plain(done.restored.path)}",
         f"{size(done.restored.size_bytes)} in {seconds:g} s, {told}",
+        *_compared(done, role),
+        *role_lines(done.roles),
     ]
-    return Answer(document=document, lines=[*lines, "every byte was compared with the manifest"])
-
-
-def resume(
-    run: str,
-    /,
-    *,
-    to: Path,
-    record: str | None = None,
-    job: str | None = None,
-    world: Whole | None = None,
-    dry_run: bool = False,
-) -> Answer:
-    """Make a run's directory ready to train on: the newest resumable record in it, later steps moved aside.
-
-    Parameters
-    ----------
-    run: str
-        The run.
-    to: Path
-        The directory in which the trainer saves.
-    record: str
-        RECORD; an older one than the newest needs a rollback where approval is required.
-    job: str
-        The scheduler's job id: the same job decides the same.
-    world: int
-        How many processes the job has; checkpoints of one part serve any number.
-    dry_run: bool
-        Say what would be done, and change nothing.
-    """
-    from lakemark.services.resume import resume as make_ready
-
-    here = session()
-    if world is not None and world < 1:
-        raise Usage(f"--world {world} is not 1 or more", advice="Give the number of processes.")
-    name = here.history.name(run)
-    chosen = here.history.found(record, now=here.now) if record else None
-    if chosen is not None and chosen.record.run != name:
-        raise Usage(f"{_shown(chosen)} is not of {name}", advice="Open another run with --parent to go on from it.")
-    where = to.absolute()
-    if dry_run:
-        return _would_resume(here, name, where, chosen)
-    done = make_ready(here.site, name, to=where, record=chosen.record.id if chosen else None, job=job)
-    document: dict[str, Any] = {
-        "record": done.found.record.id,
-        "step": done.found.record.step,
-        "timeline": done.timeline,
-        "path": str(done.path),
-        "data": [{**data_view(ref), "uri": ref.uri} for ref in done.data],
-        "run_file": str(done.run_file),
-        "moved_aside": [str(path) for path in done.moved_aside],
-        "attempt": done.attempt,
-    }
-    lines = pairs(
-        [
-            ("ready", f"{_shown(done.found)} in {done.path}" + ("" if done.changed else " (it was already)")),
-            ("timeline", str(done.timeline)),
-            *(("data", ref.uri) for ref in done.data),
-            ("run file", done.run_file),
-            *(("moved aside", path) for path in done.moved_aside),
-        ]
-    )
     return Answer(document=document, lines=lines)
 
 
-def _would_resume(here: Session, run: str, to: Path, chosen: RecordState | None) -> Answer:
-    from lakemark.services.resume import directory_name, newest_resumable
+def wanted_record(here: Session, text: str, *, look: Path | None = None) -> RecordState:
+    """The record that is named. Where there is none of that step, what lies of it in the run's directories is said too.
 
-    found = chosen or newest_resumable(here.site.ledger.run(run))
-    path = to / directory_name(here.site, found)
-    later = [one.path for one in here.site.recogniser.find(to) if one.step is not None and one.step > found.record.step]
-    said = [f"put {_shown(found)} at {path}, if it is not there", *(f"move {one} aside" for one in later)]
-    said.append(f"write {here.site.run_file(run)}")
-    return would(*said, record=found.record.id, step=found.record.step)
+    look: a directory to look in first.
+    """
+    from lakemark.model.selectors import AtStep, parse_record
+    from lakemark.services.find_saves import directories
+    from lakemark.services.resume import lying_there
+
+    try:
+        return here.history.found(text, now=here.now)
+    except NotFound as error:
+        selector = parse_record(text, now=here.now)
+        if not isinstance(selector, AtStep):
+            raise
+        state = here.history.structure(selector.run)
+        places = [*([look] if look else []), *directories(here.site, state)]
+        there = (lying_there(here.site, place, selector.step) for place in places if place.is_dir())
+        said = next((one for one in there if one), None)
+        if said is None:
+            raise
+        raise NotFound(
+            f"{error}; {said}", advice="Resume from a step that is there, or let the trainer finish."
+        ) from None
+
+
+def role_lines(roles: Roles) -> list[str]:
+    """What is there of the state of training, a line each."""
+    pairs = (
+        ("roles", roles.present),
+        ("may hold", roles.possible),
+        ("missing", roles.missing),
+        ("short", roles.short),
+    )
+    return [f"{name}: {', '.join(words)}" for name, words in pairs if words]
+
+
+def _compared(done: RestoredRecord, role: tuple[str, ...]) -> list[str]:
+    lines = []
+    if done.along:
+        lines.append(f"came along: {', '.join(done.along)}")
+    if done.mixed and role:
+        lines.append(f"the files hold {', '.join(done.mixed)} too: they can't be taken apart")
+    if done.partial is None:
+        return [*lines, "every byte was compared with the manifest"]
+    fetched, holes = size(done.partial.bytes_fetched), size(done.partial.bytes_sparse)
+    lines.append(f"{len(done.partial.files)} file(s) in part: {fetched} are there, {holes} are holes")
+    return [
+        *lines,
+        "every part that is there was compared with its digest; of such a file as a whole that can't be said",
+    ]
 
 
 def _source(name: str, files: int) -> dict[str, Any]:
@@ -229,5 +220,6 @@ def _source(name: str, files: int) -> dict[str, Any]:
     return {"tier": tier, "node": node or None, "files": files}
 
 
-def _shown(found: RecordState) -> str:
+def shown(found: RecordState) -> str:
+    """As people are told of a record."""
     return f"{found.record.run}@{found.record.step} ({short(found.record.id)})"

@@ -15,7 +15,7 @@ from cyclopts.exceptions import CommandCollisionError, UnknownCommandError
 
 from lakemark.cli.options import Options, taken
 from lakemark.cli.output import plain
-from lakemark.cli.registry import application, nearest
+from lakemark.cli.registry import application, named, nearest
 from lakemark.cli.session import Answer, Session, begin
 from lakemark.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNEXPECTED, LakemarkError, Usage
 
@@ -45,7 +45,7 @@ def execute(arguments: Sequence[str], *, environ: Mapping[str, str]) -> int:
 
 
 def _run(options: Options, rest: list[str], environ: Mapping[str, str]) -> int:
-    running = Session(options=options, environ=environ)
+    running = Session(options=options, environ=environ, command=named(rest))
     begin(running)
     try:
         answer = application(rest)(rest, exit_on_error=False, print_error=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakemark.cli.options import Options
 from lakemark.cli.output import instant, plain
-from lakemark.errors import EXIT_OK
+from lakemark.errors import EXIT_OK, Refused
 
 if TYPE_CHECKING:
     from lakemark.cli.history import History
@@ -35,10 +35,12 @@ class Answer:
 
 @dataclass(kw_only=True)
 class Session:
-    """One command line's run. What it has is made at its first use."""
+    """One command line's run. What it has is made at its first use. command: its name; None where that is not known."""
 
     options: Options
     environ: Mapping[str, str] = field(repr=False)
+    command: str | None = None
+    _refreshed: bool = field(default=False, init=False, repr=False)
 
     @cached_property
     def parts(self) -> Parts:
@@ -56,6 +58,7 @@ class Session:
         """The ledger as readers see it."""
         from lakemark.cli.history import History
 
+        self.refresh()
         return History(self.parts)
 
     @cached_property
@@ -67,10 +70,29 @@ class Session:
 
     @cached_property
     def site(self) -> Site:
-        """What services work with. The actor is user@node."""
+        """What services work with. The actor is user@node. Raises Refused for a command that a reader may not give."""
+        from lakemark.cli.registry import READING
         from lakemark.site import site_of
 
+        if self.parts.reads_only and self.command not in READING:
+            raise Refused(
+                f"this machine only reads (`profile: reader`): no {self.command or 'such command'} here",
+                advice="Give the command on a node of the site.",
+            )
+        self.refresh()
         return site_of(self.parts, progress=self.progress)
+
+    def refresh(self) -> None:
+        """Brings a reader's mirror of its site's ledger up to date, once; says on stderr where it could not."""
+        if self._refreshed:
+            return
+        self._refreshed = True
+        if self.parts.reads_only:
+            from lakemark.site import refresh_mirror
+
+            said = refresh_mirror(self.parts)
+            if said is not None:
+                self.warn(said)
 
     def close(self) -> None:
         """Ends progress, and lets go of the files that were opened."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 FILE: Final = "lakemark.yaml"
 _NOT_A_NAME: Final = re.compile(r"[^a-z0-9]+")
-_SHARING: Final = ("node", "reader")
 _REACHED_WITHIN_SECONDS: Final = 1.0
 
 
@@ -36,7 +35,8 @@ def init(
     """Write lakemark.yaml, make the ledger, and claim the tiers in reach.
 
     laptop: everything in the directory, with the sandbox's servers on free loopback ports. solo: hot and a disk, nothing
-    else. cluster: a file to edit. A configuration that is there already is kept, and what is missing beside it is made.
+    else. cluster: a file to edit. reader: a machine that only restores, from the tiers of the site whose ledger is named;
+    whatever would write is refused there. A configuration that is there already is kept, and what is missing beside it is made.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def init(
     profile: str
         laptop, solo, node, reader or cluster.
     ledger: str
-        URL of a ledger that several nodes share: profiles node and reader.
+        URL or path of the site's ledger: profiles node and reader.
     site: str
         The site's name; by default the profile's.
     dry_run: bool
@@ -56,19 +56,29 @@ def init(
     here = session()
     if profile not in PROFILES:
         raise Usage(f"--profile {profile!r} is not a profile", advice=f"Take one of {', '.join(PROFILES)}.")
-    if profile in _SHARING or ledger is not None:
+    if profile == "node" or (ledger is not None and profile != "reader"):
         raise Usage(
             f"--profile {profile}{' --ledger' if ledger else ''}: this version keeps the ledger of one node; "
-            "it can't join a site whose ledger is shared",
-            advice="Take the profile laptop, solo or cluster, without --ledger.",
+            "only a reader can join a site whose ledger is shared",
+            advice="Take the profile laptop, solo, cluster or reader; --ledger goes with reader.",
+        )
+    if profile == "reader" and ledger is None:
+        raise Usage(
+            "--profile reader names no ledger", advice="Add --ledger with the URL or path of the site's ledger."
         )
     where = directory.absolute()
     file = where / FILE
     if dry_run:
+        if profile == "reader":
+            return would(
+                f"mirror {ledger} at {where / 'ledger.git'}", f"write {file}, if it is not there", config=str(file)
+            )
         begun = [f"keep {file} as it is"] if file.exists() else [f"write {file} for the profile {profile}"]
         return would(*begun, f"make the ledger {where / 'ledger.git'}", "claim the tiers in reach", config=str(file))
     try:
         where.mkdir(parents=True, exist_ok=True)
+        if profile == "reader":
+            return _read(here, file, str(ledger), site=site or profile)
         _write(here, file, profile, site=site or profile)
     except PermissionError as error:
         raise Denied(
@@ -79,7 +89,50 @@ def init(
     return _finish(here, file)
 
 
-def _write(here: Session, file: Path, profile: str, *, site: str) -> None:
+def _read(here: Session, file: Path, ledger: str, *, site: str) -> Answer:
+    """A machine that only reads: the mirror first, which says how the site's tiers are reached."""
+    from lakemark.site import mirrored
+
+    remote, tiers = mirrored(file.parent / "ledger.git", ledger, base=Path.cwd())
+    _write(here, file, "reader", site=site, remote=remote, tiers=tiers)
+    if not tiers:
+        here.note("the ledger names no tier this machine could reach: add them to `tiers` as the other nodes have them")
+    made = Session(options=replace(here.options, config=file), environ=here.environ, command="init")
+    rows = [_reached(here, made, name) for name in made.settings.tiers]
+    path = str(made.settings.ledger.path)
+    shown = [(row["name"], row["class"], row["kind"], short(row["id"])) for row in rows]
+    lines = [f"config  {file}", f"ledger  {path}, a mirror of {remote}", ""]
+    lines += table(("tier", "class", "kind", "id"), shown)
+    return Answer(document={"config": str(file), "ledger": path, "tiers": rows}, lines=lines)
+
+
+def _reached(here: Session, made: Session, name: str) -> dict[str, Any]:
+    """id: of a tier that this machine reaches and that is the ledger's; nothing is claimed."""
+    from lakemark.services.appending import require_identity
+
+    tier = made.settings.tiers[name]
+    row: dict[str, Any] = {"name": name, "class": tier.tier_class, "kind": tier.kind, "id": None}
+    if tier.tier_class == "hot":
+        return row
+    try:
+        store = made.site.store(name)
+        require_identity(made.site, store)
+        found = store.identity()
+        row["id"] = found.id if found is not None else None
+    except LakemarkError as error:
+        here.note(f"the tier {name} is not reached yet: {error}")
+    return row
+
+
+def _write(
+    here: Session,
+    file: Path,
+    profile: str,
+    *,
+    site: str,
+    remote: str | None = None,
+    tiers: Mapping[str, Mapping[str, str]] | None = None,
+) -> None:
     from lakemark.settings import loads, render
 
     if file.exists():
@@ -88,7 +141,7 @@ def _write(here: Session, file: Path, profile: str, *, site: str) -> None:
     ports = _ports() if profile == "laptop" else {}
     environ = {name: value for name, value in here.environ.items() if name == "LAKEMARK_NODE"}
     node = here.environ.get("LAKEMARK_NODE") or _node_name(socket.gethostname())
-    text = render(profile, site=site, node=node, ports=ports)
+    text = render(profile, site=site, node=node, ports=ports, ledger_url=remote, tiers=tiers)
     loaded = loads(text, file=file, environ=environ, hostname=node)
     if profile == "laptop":
         from lakemark.sandbox import credentials

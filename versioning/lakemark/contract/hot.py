@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,9 +38,9 @@ class Bench:
         (path / "link").symlink_to(min(contents))
         return path
 
-    def land(self, path: Path, *, progress: Progress | None = None) -> Landed:
+    def land(self, path: Path, *, progress: Progress | None = None, members: Sequence[Path] = ()) -> Landed:
         roles = {"weights.bin": "weights"}
-        return self.store.land(path, quiet_seconds=0, roles=roles, progress=progress or Quiet())
+        return self.store.land(path, quiet_seconds=0, roles=roles, progress=progress or Quiet(), members=members)
 
     def record(self, landed: Landed, *, step: int = 1) -> Record:
         return record_for(landed.manifest, run=self.run, timeline=1, step=step, saved_at=self.now, node="node-a")
@@ -123,6 +123,35 @@ def _takes_one_file(bench: Bench) -> None:
     bench.store.drop(checkpoint, now=bench.now)
 
 
+def _takes_members(bench: Bench) -> None:
+    folder = bench.save(
+        {"50.index": b"index", "weights.bin": b"w" * 5000, "50_gda/a/b": b"array", "51.index": b"other"}
+    )
+    members = [folder / name for name in ("weights.bin", "50.index", "50_gda", "link", "void")]
+    before = _looks(folder)
+    landed = bench.land(folder / "50", members=members)
+    files = {file.path: file for file in landed.manifest.files}
+    wanted = {"50.index", "weights.bin", "50_gda/a/b", "link", "void/deep"}
+    require(files.keys() == wanted, f"of members, the manifest has {sorted(files)}")
+    require(files["weights.bin"].role == "weights", "the manifest lacks a member's role")
+    require(len(landed.taken) == len(landed.manifest.regular), "`taken` is not of the files that landed")
+    record = bench.record(landed)
+    bench.store.adopt(landed, record)
+    checkpoint = Checkpoint(record=record, manifest=landed.manifest)
+    require(bench.sound(checkpoint), "what was landed of members is not sound")
+    bench.store.drop(checkpoint, now=bench.now)
+    require(_looks(folder) == before, "landing members changed the trainer's files")
+    other = Meddler(lambda: (folder / "52.index").write_bytes(b"another save"))
+    bench.store.discard(bench.land(folder / "50", members=members, progress=other))
+    late = Meddler(lambda: (folder / "50_gda/late").write_bytes(b"late"))
+    raises(lambda: bench.land(folder / "50", members=members, progress=late), Incomplete, "a member that grew")
+    (folder / "weights.bin").unlink()
+    raises(lambda: bench.land(folder / "50", members=members), Incomplete, "a member that is gone")
+    apart = [folder / "50.index", bench.save({"51.index": b"elsewhere"}) / "51.index"]
+    raises(lambda: bench.land(folder / "50", members=apart), Refused, "members of two folders")
+    require(bench.store.clean() == 0, "a failed landing of members left something behind")
+
+
 def _notices_changes(bench: Bench) -> None:
     contents = contents_of()
     deeds: dict[str, Callable[[Path], object]] = {
@@ -197,6 +226,7 @@ CHECKS: Final = (
     Check("lands", "A tree is landed whole, and the trainer's files stay as they are.", _lands_whole, probe=False),
     Check("names", "A landed tree gets its name once; one that got none is dropped.", _names_once, probe=False),
     Check("file", "A checkpoint of one file is a tree with that file.", _takes_one_file, probe=False),
+    Check("members", "Files that lie beside others are a tree of just these.", _takes_members, probe=False),
     Check("changes", "A tree that changes or vanishes while landed is Incomplete.", _notices_changes, probe=False),
     Check("refuses", "What can't be kept is Refused at once.", _refuses_what_it_cannot_keep, probe=False),
     Check(

@@ -275,6 +275,26 @@ def _serves_many_readers(shelf: Shelf) -> None:
         shelf.drop(kept)
 
 
+def _reads_from_the_middle(shelf: Shelf) -> None:
+    contents = contents_of()
+    kept, _ = shelf.put(shelf.checkpoint(contents), contents)
+    try:
+        for file in kept.manifest.regular:
+            whole = contents[file.path]
+            for start, length in ((0, 1), (PART_SIZE_BYTES, PART_SIZE_BYTES), (len(whole) - 1, 1), (7, 4 * len(whole))):
+                if not 0 <= start < len(whole):
+                    continue
+                with shelf.store.open(kept, file, start=start, length=length) as stream:
+                    seen = stream.read(length)
+                expected = whole[start : start + length]
+                require(seen == expected, f"{length} bytes of {file.path} from {start} are not those that were put")
+            if whole:
+                with shelf.store.open(kept, file, start=1) as stream:
+                    require(stream.read() == whole[1:], f"{file.path} from its second byte on is not what was put")
+    finally:
+        shelf.drop(kept)
+
+
 def _says_how_full(shelf: Shelf) -> None:
     usage = shelf.store.usage()
     for name in ("used_bytes", "capacity_bytes", "free_bytes"):
@@ -314,6 +334,7 @@ CHECKS: Final = (
     Check("owner", "A place belongs to one ledger, for good.", _knows_its_owner),
     Check("foreign", "A place without identity, or with others' files, is Refused.", _refuses_places_not_its_own),
     Check("readers", "Any number of readers get the stored bytes at once.", _serves_many_readers),
+    Check("ranges", "A file is read from any byte on, as far as asked.", _reads_from_the_middle),
     Check("usage", "How full it is makes sense.", _says_how_full),
     Check("lasting", "Nothing removes what lies there but whoever put it there.", _lasts),
     Check("clock", "Where it tells a time of its own, it is an instant.", _tells_its_time),

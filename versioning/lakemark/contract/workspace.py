@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from lakemark.contract import Check, require
-from lakemark.errors import LakemarkError, NoReplica, Refused, StoreUnavailable
+from lakemark.errors import LakemarkError, NoReplica, NotFound, Refused, StoreUnavailable
 from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import File, FileType, Manifest
 from lakemark.model.ledger import Place
@@ -248,6 +248,40 @@ def _moves_aside(scratch: Scratch) -> None:
     require(again != moved and workspace.exists(moved[0]), "a second one replaced the first")
 
 
+def _looks(scratch: Scratch) -> None:
+    folder = scratch.folder()
+    workspace = scratch.workspace
+    (folder / "step-1" / "deep").mkdir(parents=True)
+    (folder / "step-1" / "deep" / "b").write_bytes(b"bb")
+    (folder / "step-1" / "a").write_bytes(b"a")
+    (folder / "beside").write_bytes(b"beside")
+    (folder / "step-1" / "link").symlink_to("a")
+    whole = workspace.files(folder / "step-1")
+    require([one.path for one in whole] == ["a", "deep/b"], f"the files are {[one.path for one in whole]}")
+    require({one.file for one in whole} == set(workspace.identities(folder / "step-1")), "identities are others")
+    (single,) = workspace.files(folder / "beside")
+    require((single.path, single.file.size_bytes) == ("beside", 6), f"a single file is {single}")
+    some = workspace.files(folder / "x", [folder / "step-1", folder / "beside"])
+    require([one.path for one in some] == ["beside", "step-1/a", "step-1/deep/b"], f"the members are {some}")
+    (folder / "step-2").symlink_to("step-1")
+    require(workspace.files(folder / "step-2") == whole, "a link is not what it names")
+    os.link(folder / "beside", folder / "again")
+    require(workspace.files(folder / "beside")[0].names == 2, "a second name is not counted")  # noqa: PLR2004
+    _raised(lambda: workspace.files(folder / "nowhere"), NotFound, "looking at what is not there")
+    digest, _ = scratch.digests(b"beside", 2**26)
+    require(workspace.digest(folder / "beside") == digest, "a file's digest is another")
+    _raised(lambda: workspace.digest(folder / "nowhere"), NotFound, "the digest of what is not there")
+    require(workspace.last_change([folder / "nowhere"]) is None, "what is not there changed")
+    for path in (folder / "step-1/deep/b", folder / "step-1/a", folder / "step-1/deep", folder / "step-1"):
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    os.utime(folder / "step-1" / "link", (1, 1), follow_symlinks=False)
+    last = datetime.fromtimestamp(1_700_000_000, UTC)
+    require(workspace.last_change([folder / "step-1"]) == last, "the last change is not that of the files")
+    (folder / "step-1" / "empty").mkdir()
+    changed = workspace.last_change([folder / "step-1"])
+    require(changed is not None and changed > last, "a new empty directory is no change")
+
+
 def _run_files(scratch: Scratch) -> None:
     path = scratch.folder() / "runs" / "r.json"
     require(scratch.workspace.read_run_file(path) is None, "a run file that is not there was read")
@@ -306,6 +340,7 @@ CHECKS: Final[tuple[Check[Scratch], ...]] = (
     Check("transient", "a tier that is away is StoreUnavailable, and harms nothing", _transient_is_transient),
     Check("matches", "matches compares every byte and name", _matches),
     Check("moves-aside", "moving aside replaces nothing, changes no file's identity and can be repeated", _moves_aside),
+    Check("looks", "files, their digests and their last change are told as a manifest would name them", _looks),
     Check("run-files", "a run file is read as it was written, and appears whole", _run_files),
     Check("spool", "announcements come in order of step; malformed ones go to rejected/", _spool),
     Check("saves-json", "a saved value replaces the old one whole", _saves_json),

@@ -2,51 +2,180 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lakemark.errors import NoReplica, NotFound, Usage
-from lakemark.model.checkpoint import FileType, Manifest, Role
+from lakemark.errors import NoReplica, NotFound, Refused
+from lakemark.model.checkpoint import File, FileType, Manifest, Role
 from lakemark.model.ledger import Place, RecordState
-from lakemark.ports import Damage, Restored, Site
+from lakemark.ports import Damage, Range, Restored, Site, Sparse
 from lakemark.services.appending import opened, recorded
-from lakemark.services.sources import candidates, note_damage
+from lakemark.services.layout import committed, notes_of
+from lakemark.services.roles import Roles, require_words, roles_of
+from lakemark.services.sources import Candidates, candidates, note_damage
+
+_SMALL_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partial:
+    """Files of which only what is wanted was fetched. The rest of them are holes, and their own digests can't be compared.
+
+    Each part that was fetched was compared with its digest.
+    """
+
+    files: tuple[str, ...]
+    bytes_fetched: int
+    bytes_sparse: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredRecord:
-    """verified: every byte was compared with the manifest while it was written."""
+    """verified: every byte that was written was compared with the manifest.
+
+    along: roles whose files came too, though nobody asked for them. mixed: roles that the files asked for hold besides.
+    """
 
     found: RecordState
     restored: Restored
+    roles: Roles
     verified: bool = True
+    along: tuple[str, ...] = ()
+    mixed: tuple[str, ...] = ()
+    partial: Partial | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What of a checkpoint is to be restored. sparse: of these files only the bytes of `roles`."""
+
+    manifest: Manifest
+    roles: tuple[str, ...] = ()
+    sparse: frozenset[str] = field(default_factory=frozenset)
+    along: tuple[str, ...] = ()
+    mixed: tuple[str, ...] = ()
 
 
 def restore(
     site: Site, run: str, record: str, *, to: Path, tier: str | None = None, roles: Sequence[str] = ()
 ) -> RestoredRecord:
-    """Brings `record`, or its files of `roles`, back to `to`. A replica that turns out wrong is recorded as damaged.
+    """Brings `record`, or what of it is of `roles`, back to `to`. A replica that turns out wrong is recorded as damaged.
 
-    Raises NotFound, NoReplica, Refused (target not empty, no space), Usage (unknown role).
+    Raises NotFound, NoReplica, Refused (target not empty, no space, roles in one file), Usage (unknown role).
     """
     found = recorded(opened(site, run), record)
-    manifest = chosen(site.ledger.manifest(run, record), roles)
-    restored = restore_manifest(site, found, manifest, to=to, tier=tier)
-    return RestoredRecord(found=found, restored=restored)
+    whole = site.ledger.manifest(run, record)
+    wanted = chosen(site, whole, roles)
+    restored = _brought(site, found, wanted, to=to, tier=tier)
+    partial = None
+    if restored.sparse:
+        fetched = sum(restored.sparse.values())
+        total = sum(file.size_bytes for file in whole.regular if file.path in restored.sparse)
+        partial = Partial(files=tuple(sorted(restored.sparse)), bytes_fetched=fetched, bytes_sparse=total - fetched)
+    return RestoredRecord(
+        found=found,
+        restored=restored,
+        roles=roles_of(whole, notes_of(committed(site, found))),
+        along=wanted.along,
+        mixed=wanted.mixed,
+        partial=partial,
+    )
 
 
 def restore_manifest(
     site: Site, found: RecordState, manifest: Manifest, *, to: Path, tier: str | None = None
 ) -> Restored:
     """`manifest` (the record's, or a part of it) into `to`. Replicas that turned out wrong are recorded as damaged."""
+    return _brought(site, found, Chosen(manifest=manifest), to=to, tier=tier)
+
+
+def chosen(site: Site, manifest: Manifest, roles: Sequence[str]) -> Chosen:
+    """What to restore for `roles`: all without any; files of these roles, with configuration; bytes where files mix them.
+
+    Raises Usage for an unknown role, NotFound where it is not there, Refused where one file holds it with others.
+    """
+    require_words(roles, option="--role")
+    if not roles:
+        return Chosen(manifest=manifest)
+    indexes = site.recogniser.index_files(manifest)
+    data = frozenset(path for paths in indexes.values() for path in paths)
+    if data:
+        files = [file for file in manifest.regular if file.path in data or _comes_along(file, roles, indexes)]
+        along = _roles_of(files) - set(roles)
+        return _picked(manifest, files, roles, along=along, sparse=data)
+    files = [file for file in manifest.regular if file.role in roles]
+    if not set(roles) <= _roles_of(files):
+        _refuse(manifest, [role for role in roles if role not in _roles_of(files)])
+    config = [file for file in manifest.regular if file.role == Role.CONFIG and Role.CONFIG not in roles]
+    mixed = _inside(manifest) - _roles_of(manifest.regular) - {Role.OTHER, Role.CONFIG, Role.TRAINER}
+    if mixed and len(files) + len(config) == len(manifest.regular):
+        _refuse_mixed(manifest, roles, files)
+    return _picked(manifest, [*files, *config], roles, along={file.role for file in config}, mixed=mixed)
+
+
+def _picked(
+    manifest: Manifest,
+    files: Sequence[File],
+    roles: Sequence[str],
+    *,
+    along: Collection[str] = (),
+    mixed: Collection[str] = (),
+    sparse: frozenset[str] = frozenset(),
+) -> Chosen:
+    return Chosen(
+        manifest=replace(manifest, files=tuple(files)),
+        roles=tuple(roles),
+        sparse=sparse,
+        along=tuple(sorted(map(str, along))),
+        mixed=tuple(sorted(map(str, mixed))),
+    )
+
+
+def _comes_along(file: File, roles: Sequence[str], indexes: Collection[str]) -> bool:
+    """Beside data that is taken apart: its index, what has a role that is wanted, and small files that describe it."""
+    if file.path in indexes or file.role in roles or file.role == Role.CONFIG:
+        return True
+    return file.role == Role.OTHER and file.size_bytes <= _SMALL_BYTES
+
+
+def _roles_of(files: Sequence[File]) -> set[str]:
+    return {str(file.role) for file in files if file.type is FileType.FILE} - {Role.OTHER.value}
+
+
+def _refuse(manifest: Manifest, lacking: Sequence[str]) -> None:
+    """Says why no file is of these roles alone."""
+    if not _inside(manifest).intersection(lacking):
+        have = ", ".join(sorted(_roles_of(manifest.regular) | set(map(str, manifest.roles)))) or "none that is known"
+        raise NotFound(
+            f"no file has the role {', '.join(lacking)}; its roles are {have}", advice="Restore the whole checkpoint."
+        )
+    _refuse_mixed(manifest, lacking, [file for file in manifest.regular if file.role != Role.CONFIG])
+
+
+def _inside(manifest: Manifest) -> set[str]:
+    """Roles it holds or may hold, in whatever file."""
+    return {*map(str, manifest.roles), *roles_of(manifest).possible}
+
+
+def _refuse_mixed(manifest: Manifest, roles: Sequence[str], files: Sequence[File]) -> None:
+    largest = sorted(files, key=lambda file: -file.size_bytes)
+    shown = ", ".join(f"{file.path} ({file.size_bytes} bytes)" for file in largest[:3])
+    more = f" and {len(largest) - 3} more" if len(largest) > 3 else ""  # noqa: PLR2004 - the three that were shown
+    raise Refused(
+        f"{', '.join(roles)} can't be had alone: {manifest.framework} keeps it with other state in {shown}{more}",
+        advice=f"Restore all {manifest.size_bytes} bytes without --role, and take it out with the framework.",
+    )
+
+
+def _brought(site: Site, found: RecordState, wanted: Chosen, *, to: Path, tier: str | None) -> Restored:
     source = candidates(site, found, only=tier)
-    record = found.record
+    record, manifest = found.record, wanted.manifest
     site.progress.expect(f"restoring {record.run}@{record.step}", manifest.size_bytes)
     site.progress.step("restore.started")
     tag = record.id if manifest.content == record.content else f"{record.id}-{manifest.content[:8]}"
     try:
-        restored = site.workspace.restore(to, manifest, source, tag=tag, progress=site.progress)
+        restored = _written(site, source, wanted, to=to, tag=tag)
     except NoReplica:
         if tier is not None and source.refusals:
             raise source.refusals[0] from None
@@ -59,20 +188,23 @@ def restore_manifest(
     return restored
 
 
-def chosen(manifest: Manifest, roles: Sequence[str]) -> Manifest:
-    """Only the files of `roles`; all of them without any. Raises Usage for an unknown role, NotFound where none has it."""
-    if not roles:
-        return manifest
-    wrong = [role for role in roles if role not in set(Role)]
-    if wrong:
-        raise Usage(f"--role {wrong[0]!r} is not a role", advice=f"Roles are {', '.join(Role)}.")
-    files = tuple(file for file in manifest.files if file.type is FileType.FILE and file.role in roles)
-    if not files:
-        have = ", ".join(sorted({file.role for file in manifest.regular})) or "none"
-        raise NotFound(
-            f"no file has the role {', '.join(roles)}; its roles are {have}", advice="Restore the whole checkpoint."
-        )
-    return replace(manifest, files=files)
+def _written(site: Site, source: Candidates, wanted: Chosen, *, to: Path, tag: str) -> Restored:
+    manifest = wanted.manifest
+    if not wanted.sparse:
+        return site.workspace.restore(to, manifest, source, tag=tag, progress=site.progress)
+    apart = {str(file.role) for file in manifest.regular if file.path not in wanted.sparse}
+
+    def ranges(tree: Path) -> Mapping[str, tuple[Range, ...]]:
+        try:
+            return site.recogniser.ranges(tree, manifest, wanted.roles)
+        except NotFound:
+            if apart.isdisjoint(wanted.roles):
+                raise
+            return {}
+
+    sparse = Sparse(paths=wanted.sparse, wanted=ranges, fetch=source.part)
+    tag = f"{tag}-{'-'.join(sorted(wanted.roles))}"
+    return site.workspace.restore_parts(to, manifest, sparse, fetch=source, tag=tag, progress=site.progress)
 
 
 def fastest(site: Site, found: RecordState) -> Place | None:

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lakemark.errors import NotFound, Refused
 from lakemark.model.canonical import JSON
-from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import Draft
 from lakemark.model.ledger import Fork, RecordState, RunState
 from lakemark.model.record import DataRef, Evidence
 from lakemark.model.rollback import unsound
 from lakemark.model.timeline import latest, lineage, usable
-from lakemark.ports import Directory, Site
+from lakemark.ports import Baked, Directory, Pointer, Site, Verdict
 from lakemark.services.appending import Settled, opened, recorded, require_writable
+from lakemark.services.arrange import arrange
 from lakemark.services.find_saves import commit_directory
+from lakemark.services.layout import ASIDE, committed, notes_of
 from lakemark.services.open_run import new_attempt, write_run_file
-from lakemark.services.restore import restore_manifest
+from lakemark.services.roles import Roles, gaps_beyond, is_weights_only, require_words, role_of, roles_of
 from lakemark.services.unshare import unshare
-
-ASIDE = ".lakemark-aside"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """path: the checkpoint in the run's directory. moved_aside: where later and other steps went."""
+    """path: the checkpoint in the run's directory. moved_aside: where later and other steps went.
+
+    pointers: the framework's own, where they had to be changed. baked: places in files that are wrong now.
+    passed_over: newer records with gaps that nobody accepted. accepted: gaps of this one, accepted.
+    """
 
     found: RecordState
     timeline: int
@@ -35,32 +39,49 @@ class Resumed:
     run_file: Path
     moved_aside: tuple[Path, ...]
     changed: bool
+    roles: Roles
+    pointers: tuple[Pointer, ...] = ()
+    baked: tuple[Baked, ...] = ()
+    passed_over: tuple[RecordState, ...] = ()
+    accepted: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
-def resume(site: Site, run: str, *, to: Path, record: str | None = None, job: str | None = None) -> Resumed:
+def resume(
+    site: Site,
+    run: str,
+    *,
+    to: Path,
+    record: str | None = None,
+    job: str | None = None,
+    without: Collection[str] = (),
+) -> Resumed:
     """Makes the directory `to` ready to train on.
 
-    Brings `record` (default: the newest resumable of the current timeline) into it, moves later steps aside, and writes
-    the run file. The same job again decides the same and changes nothing that is right already.
+    Brings `record` (default: the newest of the current timeline that can be resumed from) into it under the trainer's own
+    names, sets the framework's pointers at it, moves later steps aside, and writes the run file. The same job again
+    decides the same and changes nothing that is right already. without: roles that may be missing.
 
-    Raises NotFound, Refused (an older record where approval is required), NoReplica, Conflict.
+    Raises NotFound, Refused (an older record where approval is required, gaps nobody accepted), Usage, NoReplica, Conflict.
     """
+    require_words(without, option="--without")
     require_writable(opened(site, run))
     commit_directory(site, run, to)
     state = site.ledger.run(run)
     attempt = new_attempt(run, job)
-    found = _decided(site, state, attempt, record)
+    found = decided(site, state, attempt=attempt, record=record, to=to, without=without)
+    passed_over = tuple(_passed_over(state, found)) if record is None else ()
     _append(site, run, found, attempt=attempt, job=job, to=to)
     site.progress.step("resume.recorded")
     state = site.ledger.run(run)
     timeline = state.attempts[attempt].timeline
     unshare(site, state)
-    path, moved, changed = _arrange(site, state, found, to=to, aside=to / ASIDE / (job or attempt))
+    arranged = arrange(site, state, found, to=to, aside=to / ASIDE / (job or attempt))
     directory = Directory(run=run, timeline=timeline, attempt=attempt, sequence=state.sequence)
     site.journal.bind_directory(to, directory)
     site.progress.step("resume.bound")
     told: dict[str, JSON] = {
-        "path": str(site.there(run, path)),
+        "path": str(site.there(run, arranged.path)),
         "step": found.record.step,
         "record": found.record.id,
         "timeline": timeline,
@@ -68,48 +89,140 @@ def resume(site: Site, run: str, *, to: Path, record: str | None = None, job: st
     run_file = write_run_file(site, run, attempt=attempt, resume=told)
     site.progress.step("resume.told")
     interval = state.interval
-    data = tuple(replace(ref, evidence=Evidence.OPENED) for ref in (interval.data if interval else ()))
     return Resumed(
         found=found,
         timeline=timeline,
         attempt=attempt,
-        path=path,
-        data=data,
+        path=arranged.path,
+        data=tuple(replace(ref, evidence=Evidence.OPENED) for ref in (interval.data if interval else ())),
         run_file=run_file,
-        moved_aside=moved,
-        changed=changed,
+        moved_aside=arranged.moved,
+        changed=arranged.changed,
+        roles=roles_of(site.ledger.manifest(run, found.record.id), notes_of(committed(site, found))),
+        pointers=arranged.pointers,
+        baked=arranged.baked,
+        passed_over=passed_over,
+        accepted=found.record.gaps,
+        notes=arranged.notes,
     )
 
 
-def newest_resumable(state: RunState) -> RecordState:
-    """Raises NotFound where the lineage has none; those known not to be resumable are passed over."""
-    for found in lineage(state):
-        sound = any(replica.sound for replica in found.replicas.values())
-        if sound and usable(found) and found.record.resumable is not False:
-            return found
-    raise NotFound(f"{state.run} has no record to resume from", advice=f"lakemark ls {state.run} --all-timelines")
+def decided(
+    site: Site, state: RunState, *, attempt: str, record: str | None, to: Path, without: Collection[str]
+) -> RecordState:
+    """The record to go on from: what was decided for this job, else `record`, else the newest that can be.
 
-
-def _decided(site: Site, state: RunState, attempt: str, record: str | None) -> RecordState:
+    Raises NotFound, Refused.
+    """
     before = state.attempts.get(attempt)
     if before is not None and before.record is not None:
         return recorded(state, before.record)
     if record is None:
-        return newest_resumable(state)
+        newest = newest_resumable(state, without=without, to=to)
+        _require_target(state, newest, without, to=to)
+        return newest
     found = recorded(state, record)
     wrong = unsound(found)
     if wrong:
         raise Refused(
             f"{state.run}@{found.record.step} can't be resumed from: {wrong[0]}", advice="Choose another record."
         )
-    newest = latest(state)
-    older = newest is not None and newest.record.id != record
-    if older and site.policies.approval.required:
+    _require_accepted(found, without, to=to)
+    last = latest(state)
+    if last is not None and last.record.id != record and site.policies.approval.required:
         raise Refused(
-            f"{state.run}@{found.record.step} is older than the newest record, {newest.record.step if newest else '?'}",
+            f"{state.run}@{found.record.step} is older than the newest record, {last.record.step}",
             advice=f"lakemark rollback request {state.run} --to id:{record} --reason '…'",
         )
     return found
+
+
+def newest_resumable(state: RunState, *, without: Collection[str] = (), to: Path | None = None) -> RecordState:
+    """The newest of the lineage that has no gap but of the roles in `without`. Raises NotFound where there is none."""
+    gapped: RecordState | None = None
+    for found in lineage(state):
+        if _reachable(found):
+            if not _unaccepted(found, without):
+                return found
+            gapped = gapped or found
+    if gapped is None:
+        raise NotFound(f"{state.run} has no record to resume from", advice=f"lakemark ls {state.run} --all-timelines")
+    record = gapped.record
+    raise NotFound(
+        f"{state.run} has no record that training can go on from: the newest, step {record.step}, has {_shown(gapped)}",
+        advice=_advice(gapped, without, to=to),
+    )
+
+
+def lying_there(site: Site, to: Path, step: int) -> str | None:
+    """What lies in a directory of a step that is no record, in words; None where nothing does."""
+    for one in site.recogniser.find(to):
+        if one.step == step and one.verdict in (Verdict.INCOMPLETE, Verdict.TEMPORARY, Verdict.COMPLETE):
+            return f"{one.path} is {one.verdict}: {one.why}"
+    return None
+
+
+def _reachable(found: RecordState) -> bool:
+    return usable(found) and any(replica.sound for replica in found.replicas.values())
+
+
+def _unaccepted(found: RecordState, without: Collection[str]) -> tuple[str, ...]:
+    """Gaps nobody accepted; of a record known not to be resumable that names none, that it is so."""
+    if found.record.resumable is not False:
+        return ()
+    return gaps_beyond(found.record.gaps or ("it is not whole",), without)
+
+
+def _passed_over(state: RunState, chosen: RecordState) -> list[RecordState]:
+    newer: list[RecordState] = []
+    for found in lineage(state):
+        if found.record.step <= chosen.record.step:
+            break
+        if _reachable(found):
+            newer.append(found)
+    return newer
+
+
+def _require_target(state: RunState, chosen: RecordState, without: Collection[str], *, to: Path) -> None:
+    """A rollback was approved to its very target: that is never passed over for an older one in silence."""
+    timeline = state.timelines.get(state.timeline)
+    if timeline is None or timeline.rollback is None or timeline.fork is None:
+        return
+    target = state.records.get(timeline.fork.record)
+    if target is not None and chosen.record.step < target.record.step and _unaccepted(target, without):
+        raise Refused(
+            f"{state.run} was rolled back to step {target.record.step}, which has {_shown(target)}; "
+            f"the next one without gaps is step {chosen.record.step}",
+            advice=_advice(target, without, to=to, named=True),
+        )
+
+
+def _require_accepted(found: RecordState, without: Collection[str], *, to: Path) -> None:
+    if not _unaccepted(found, without):
+        return
+    record = found.record
+    what = "holds weights only: starting from it is not a resume" if is_weights_only(record) else "is not all there"
+    raise Refused(
+        f"{record.run}@{record.step} {what}: {_shown(found)}", advice=_advice(found, without, to=to, named=True)
+    )
+
+
+def _advice(found: RecordState, without: Collection[str], *, to: Path | None, named: bool = False) -> str:
+    """The line to paste."""
+    record = found.record
+    where = f" --to {to}" if to is not None else ""
+    if is_weights_only(record):
+        return (
+            f"For its weights alone: lakemark restore id:{record.id[:12]} --to DIRECTORY; "
+            f"to start a run from them: lakemark run open NEW-RUN --parent id:{record.id[:12]}"
+        )
+    roles = sorted({*without, *(role for gap in record.gaps if (role := role_of(gap)))})
+    chosen = f" --record id:{record.id[:12]}" if named else ""
+    return f"If that is meant: lakemark resume {record.run}{where}{chosen} --without {' '.join(roles)}"
+
+
+def _shown(found: RecordState) -> str:
+    return ", ".join(found.record.gaps) or "gaps that nobody named"
 
 
 def _append(site: Site, run: str, found: RecordState, *, attempt: str, job: str | None, to: Path) -> None:
@@ -131,6 +244,7 @@ def _append(site: Site, run: str, found: RecordState, *, attempt: str, job: str 
             "directory": str(to),
             "fork": fork,
             "inferred": False,
+            "accepted_gaps": list(found.record.gaps),
             "data": [ref.as_json() for ref in (interval.data if interval else ())],
         }
         return Draft(kind="resumed", timeline=timeline, body=body, record=found.record.id)
@@ -139,48 +253,3 @@ def _append(site: Site, run: str, found: RecordState, *, attempt: str, job: str 
         site.ledger.append(run, decide, site.stamp(f"resumed:{attempt}"))
     except Settled:
         return
-
-
-def _arrange(
-    site: Site, state: RunState, found: RecordState, *, to: Path, aside: Path
-) -> tuple[Path, tuple[Path, ...], bool]:
-    record = found.record
-    manifest = site.ledger.manifest(state.run, record.id)
-    path = to / directory_name(site, found)
-    right = site.workspace.exists(path) and site.workspace.matches(path, manifest, progress=site.progress)
-    later = [one.path for one in site.recogniser.find(to) if one.step is not None and one.step > record.step]
-    if site.workspace.exists(path) and not right:
-        later.append(path)
-    for moving in later:
-        strange = [file for file in site.workspace.identities(moving) if site.journal.known(file) is None]
-        site.journal.remember(strange, record=record.id, why="aside")
-    site.progress.step("resume.journalled")
-    moved = site.workspace.move_aside(later, aside) if later else ()
-    site.progress.step("resume.moved")
-    if not right:
-        _bring(site, found, manifest, path=path)
-    site.journal.remember(site.workspace.identities(path), record=record.id, why="restored")
-    site.progress.step("resume.restored")
-    return path, tuple(moved), bool(moved) or not right
-
-
-def _bring(site: Site, found: RecordState, manifest: Manifest, *, path: Path) -> None:
-    """A checkpoint that is one file comes back as that file, beside the others of its kind."""
-    single = [file.path for file in manifest.files] == [path.name]
-    if not single:
-        restore_manifest(site, found, manifest, to=path)
-        return
-    inside = path.parent / ASIDE / f"restored-{found.record.id[:12]}"
-    if not site.workspace.exists(inside / path.name):
-        restore_manifest(site, found, manifest, to=inside)
-    site.workspace.move_aside([inside / path.name], path.parent)
-
-
-def directory_name(site: Site, found: RecordState) -> str:
-    """The name the trainer gave the checkpoint's directory, else `step-N`."""
-    for entry, _ in site.ledger.entries(found.record.run, after=found.sequence - 1):
-        source = entry.body.get("source")
-        if entry.sequence == found.sequence and isinstance(source, str):
-            return Path(source).name
-        break
-    return f"step-{found.record.step}"

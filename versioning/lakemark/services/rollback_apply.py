@@ -26,7 +26,10 @@ from lakemark.services.unshare import unshare
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """checkpoint_dir: None where only the data was brought back. data: (repository, branch, commit) of each branch opened."""
+    """checkpoint_dir: None where only the data was brought back. data: (repository, branch, commit) of each branch opened.
+
+    gaps: what the checkpoint lacks to train on from it. notes: what else the plan said.
+    """
 
     rollback: str
     run: str
@@ -35,6 +38,8 @@ class Applied:
     checkpoint_dir: Path | None
     data: tuple[tuple[str, str, str], ...]
     run_file: Path
+    gaps: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def apply(site: Site, identity: str, *, directory: Path | None = None) -> Applied:
@@ -207,6 +212,8 @@ def _told(site: Site, identity: str, made: RollbackPlan, *, where: Path | None) 
         checkpoint_dir=where,
         data=tuple((item.repository, item.opens_branch, item.commit) for item in made.data),
         run_file=path,
+        gaps=() if made.flags.data_only else state.records[made.target.record].record.gaps,
+        notes=made.notes,
     )
 
 

@@ -67,17 +67,25 @@ class Candidates:
     def __call__(self, file: File) -> Iterable[tuple[Place, AbstractContextManager[BinaryIO]]]:
         return self._each(file)
 
-    def _each(self, file: File) -> Iterator[tuple[Place, AbstractContextManager[BinaryIO]]]:
+    def part(self, file: File, start: int, length: int) -> Iterable[tuple[Place, AbstractContextManager[BinaryIO]]]:
+        """`length` bytes of the file from `start` on, from one replica after the other."""
+        return self._each(file, start=start, length=length)
+
+    def _each(
+        self, file: File, *, start: int = 0, length: int | None = None
+    ) -> Iterator[tuple[Place, AbstractContextManager[BinaryIO]]]:
         for replica, store in self._replicas:
-            yield replica.place, self._opened(replica.place, store, file)
+            yield replica.place, self._opened(replica.place, store, file, start=start, length=length)
 
     @contextmanager
-    def _opened(self, place: Place, store: CheckpointStore, file: File) -> Iterator[BinaryIO]:
+    def _opened(
+        self, place: Place, store: CheckpointStore, file: File, *, start: int, length: int | None
+    ) -> Iterator[BinaryIO]:
         """Raises on entering, so that whoever restores tries the next; a tier that is away is asked once."""
         if place in self._away:
             raise self._away[place]
         try:
-            with store.open(self._checkpoint(place, store), file) as stream:
+            with store.open(self._checkpoint(place, store), file, start=start, length=length) as stream:
                 yield stream
         except (Corrupt, NotFound):
             self.damaged.append((place, file.path))
@@ -95,7 +103,12 @@ class Candidates:
 
 
 def note_damage(site: Site, found: RecordState, place: Place, damages: Iterable[Damage]) -> None:
-    """Appends that the replica at `place` is not what the ledger says, so that nobody counts on it. Once per state."""
+    """Appends that the replica at `place` is not what the ledger says, so that nobody counts on it. Once per state.
+
+    A machine that only reads keeps it to itself.
+    """
+    if site.reads_only:
+        return
     listed = list(damages)
     suspect = bool(listed) and all(damage.suspect for damage in listed)
     record = found.record

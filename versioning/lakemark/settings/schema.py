@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from lakemark.settings.document import Value
 from lakemark.settings.kinds import Copies, LocalPath, Name, NodeName
@@ -55,12 +55,14 @@ _DATA = Kind(
 class Settings(Section):
     """A valid `lakemark.yaml`, environment applied: frozen, paths absolute, every default filled in.
 
+    `profile: reader` is a machine that only restores: `ledger.path` is a mirror of `ledger.remote`.
     `data` is None where there is no data versioning. `copies` counts failure
     domains. `residence` has every tier.
     """
 
     site: Name
     node: NodeName
+    profile: Annotated[Literal["reader"] | None, Default(None)]
     ledger: Annotated[LedgerSettings, Default({})]
     data: Annotated[DataSettings | None, _DATA]
     tiers: Mapping[Name, Tier]
@@ -81,6 +83,8 @@ class Settings(Section):
 
     def problems(self) -> Iterator[Problem]:
         """What parts ask of one another."""
+        if self.profile == "reader" and self.ledger.remote is None:
+            yield Problem(("ledger",), "names no `remote`; a reader reads a site's ledger from there")
         if not any(tier.tier_class == "hot" for tier in self.tiers.values()):
             yield Problem(("tiers",), "has no tier of class hot; a checkpoint lands in one first")
         domains = {tier.domain or ("own", name) for name, tier in self.tiers.items()}

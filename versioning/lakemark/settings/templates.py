@@ -96,11 +96,13 @@ _NODE: Final = (
 )
 _READER: Final = (
     _HEAD
+    + "# `ledger.path` is a mirror of the remote, fetched anew by each command; whatever would write is refused.\n"
+    + "profile: reader\n"
     + "data: none\n"
-    + _JOINING
+    + "# As the site's ledger names them; add `credentials: NAME` where a store asks for keys.\n"
     + "tiers: {"
     + _HOT
-    + "}\n"
+    + "$tiers}\n"
     + "# This machine restores; it deletes nothing.\n"
     + "retention: {apply: false}\n"
     + _COMMON
@@ -153,11 +155,19 @@ _PROFILES: Final = MappingProxyType({
 PROFILES: Final = tuple(_PROFILES)
 
 
-def render(profile: str, *, site: str, node: str, ports: Mapping[str, int], ledger_url: str | None = None) -> str:
+def render(
+    profile: str,
+    *,
+    site: str,
+    node: str,
+    ports: Mapping[str, int],
+    ledger_url: str | None = None,
+    tiers: Mapping[str, Mapping[str, str]] | None = None,
+) -> str:
     """A valid `lakemark.yaml`; `ports` are the sandbox's loopback ports by service, `s3` and `lakefs`.
 
-    Only the profile laptop needs ports; node and reader need a `ledger_url`. An
-    unknown profile, or one of these missing, is Usage.
+    Only the profile laptop needs ports; node and reader need a `ledger_url`. tiers: of a reader, beside hot: name -> keys.
+    An unknown profile, or one of these missing, is Usage.
     """
     if profile not in _PROFILES:
         raise Usage(f"{quoted(profile)} is not a profile", advice=f"Take one of {', '.join(PROFILES)}.")
@@ -167,6 +177,10 @@ def render(profile: str, *, site: str, node: str, ports: Mapping[str, int], ledg
     if profile == "laptop":
         values = {**values, **{service: _loopback(ports, service) for service in ("s3", "lakefs")}}
     named = {"site": _written(site), "node": _written(node), "remote": _written(ledger_url)}
+    named["tiers"] = "".join(
+        f", {name}: {{{', '.join(f'{key}: {_written(value)}' for key, value in keys.items())}}}"
+        for name, keys in (tiers or {}).items()
+    )
     return template.substitute(values, **named)
 
 

@@ -168,6 +168,10 @@ class MemoryDisk:
         """Of the regular files at or under `path`."""
         return tuple(node.known for _, node in self.walk(path) if isinstance(node, Inode))
 
+    def names_of(self, inode: Inode) -> int:
+        """How many names the file has."""
+        return sum(node is inode for node in self._nodes.values())
+
     def instant(self, mtime_ns: int) -> datetime:
         """The time of an mtime, in whole microseconds."""
         return datetime.fromtimestamp(mtime_ns // 1000 / 1_000_000, UTC)

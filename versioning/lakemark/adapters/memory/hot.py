@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -113,26 +113,40 @@ class MemoryHot:
             self.disk.mkdir(self.root / _INNER)
             return self._tier.identity
 
-    def land(self, source: Path, *, quiet_seconds: float, roles: Mapping[str, str], progress: Progress) -> Landed:
+    def land(
+        self,
+        source: Path,
+        *,
+        quiet_seconds: float,
+        roles: Mapping[str, str],
+        progress: Progress,
+        members: Sequence[Path] = (),
+    ) -> Landed:
         if self.full():
             raise Refused(
                 f"the disk of {self.name} has {self.free_share:.0%} free, less than min_free", advice="Make room there."
             )
         self._require_ours()
-        nodes, shared = read_tree(self.disk, source, quiet_seconds=quiet_seconds)
-        before = {path: node.known for path, node in nodes.items() if isinstance(node, Inode)}
+        read = read_tree(self.disk, source, members, quiet_seconds=quiet_seconds)
+        nodes, shared, before = read.nodes, read.shared, read.files
         progress.expect("land", sum(known.size_bytes for known in before.values()))
         if self.landing != "link" or not shared:
             nodes = {path: _copied(node) for path, node in nodes.items()}
         manifest = manifest_of(nodes, roles=dict(roles))
         progress.advance(manifest.size_bytes)
-        self._require_still(source, before)
+        self._require_still(source, members, before)
         token = secrets.token_hex(8)
         linked = before if shared and self.landing == "link" else {}
         with self.disk.lock:
             self._tier.landings[token] = _Landing(self._process, nodes, dict(linked))
         newest = max(known.mtime_ns for known in before.values())
-        return Landed(token=token, manifest=manifest, linked=bool(linked), newest_mtime=self.disk.instant(newest))
+        return Landed(
+            token=token,
+            manifest=manifest,
+            linked=bool(linked),
+            newest_mtime=self.disk.instant(newest),
+            taken=tuple(before.values()),
+        )
 
     def adopt(self, landed: Landed, record: Record) -> bool:
         if record.content != landed.manifest.content:
@@ -181,8 +195,11 @@ class MemoryHot:
             self._tier.sealed[checkpoint.record.id] = _Sealed(checkpoint)
         return Stored(verified_at=now, proof="read_back", written_bytes=checkpoint.manifest.size_bytes)
 
-    def open(self, checkpoint: Checkpoint, file: File) -> AbstractContextManager[BinaryIO]:
-        return io.BytesIO(self.disk.read(self.path(checkpoint) / file.path))
+    def open(
+        self, checkpoint: Checkpoint, file: File, *, start: int = 0, length: int | None = None
+    ) -> AbstractContextManager[BinaryIO]:
+        data = self.disk.read(self.path(checkpoint) / file.path)
+        return io.BytesIO(data[start:] if length is None else data[start : start + length])
 
     def verify(self, checkpoint: Checkpoint, *, progress: Progress) -> tuple[Damage, ...]:
         with self.disk.lock:
@@ -271,12 +288,11 @@ class MemoryHot:
         if self._tier.identity is None:
             raise Refused(f"the place of {self.name} is no tier yet", advice="lakemark tier init " + self.name)
 
-    def _require_still(self, source: Path, before: Mapping[str, KnownFile]) -> None:
+    def _require_still(self, source: Path, members: Sequence[Path], before: Mapping[str, KnownFile]) -> None:
         try:
-            nodes, _ = read_tree(self.disk, source, quiet_seconds=0)
+            now = read_tree(self.disk, source, members, quiet_seconds=0).files
         except NotFound as error:
             raise Incomplete(f"{source} is gone: it vanished while it was landed", advice="Save it again.") from error
-        now = {path: node.known for path, node in nodes.items() if isinstance(node, Inode)}
         for path in sorted(before.keys() | now.keys()):
             if before.get(path) != now.get(path):
                 raise Incomplete(f"{path!r} changed while it was landed", advice="Let the trainer finish it.")

@@ -5,30 +5,47 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from lakemark.adapters.files import os_errors
 from lakemark.adapters.memory.disk import Folder, Inode, Link, MemoryDisk
+from lakemark.adapters.tree_landing import place_of
 from lakemark.adapters.tree_scan import Seen, gone, require_unchanged, scan
 from lakemark.errors import Incomplete, NotFound
 from lakemark.model.checkpoint import FileType, check_path, check_target
+from lakemark.ports import KnownFile
 
 Nodes: TypeAlias = dict[str, Inode | Link | Folder]
 
 
-def read_tree(disk: MemoryDisk, source: Path, *, quiet_seconds: float) -> tuple[Nodes, bool]:
-    """Nodes by path, and whether they are `disk`'s own. Raises NotFound, Incomplete (not quiet, empty), Refused (names)."""
-    if disk.exists(source):
-        return _of_memory(disk, source, quiet_seconds), True
-    if not os.path.lexists(source):
+@dataclass(frozen=True, slots=True)
+class Read:
+    """shared: the nodes are the memory disk's own. files: the identities of the trainer's regular files."""
+
+    nodes: Nodes
+    shared: bool
+    files: dict[str, KnownFile]
+
+
+def read_tree(disk: MemoryDisk, source: Path, members: Sequence[Path] = (), *, quiet_seconds: float) -> Read:
+    """Nodes by path. Raises NotFound, Incomplete (not quiet, empty, a member gone), Refused (names, members apart)."""
+    place, names = place_of(source, members)
+    if disk.exists(source.parent if members else source):
+        return _of_memory(disk, members[0].parent if members else source, names, quiet_seconds)
+    if not os.path.lexists(place):
         raise NotFound(f"there is nothing at {source}", advice="Check the path.")
-    return _of_real_disk(source, quiet_seconds), False
+    return _of_real_disk(place, names, quiet_seconds)
 
 
-def _of_memory(disk: MemoryDisk, source: Path, quiet_seconds: float) -> Nodes:
+def _of_memory(disk: MemoryDisk, source: Path, names: Sequence[str], quiet_seconds: float) -> Read:
     nodes: Nodes = {}
-    for at, node in disk.walk(source):
+    for name in names:
+        if not disk.exists(source / name):
+            raise gone(name)
+    for at, node in (pair for top in ([source / name for name in names] or [source]) for pair in disk.walk(top)):
         if at == source and isinstance(node, Folder):
             continue
         path = at.name if at == source else str(at.relative_to(source))
@@ -36,24 +53,25 @@ def _of_memory(disk: MemoryDisk, source: Path, quiet_seconds: float) -> Nodes:
         if isinstance(node, Link):
             check_target(path, node.target)
         nodes[path] = node
-    files = [node for node in nodes.values() if isinstance(node, Inode)]
+    files = {path: node.known for path, node in nodes.items() if isinstance(node, Inode)}
     _require_files(source, files)
-    newest = disk.instant(max(node.mtime_ns for node in files))
+    newest = disk.instant(max(known.mtime_ns for known in files.values()))
     if quiet_seconds and (disk.now - newest).total_seconds() < quiet_seconds:
         raise Incomplete(f"{source} was written less than {quiet_seconds:g} s ago", advice="Let the trainer finish it.")
-    return nodes
+    return Read(nodes, shared=True, files=files)
 
 
-def _of_real_disk(source: Path, quiet_seconds: float) -> Nodes:
-    seen = scan(source)
+def _of_real_disk(source: Path, names: Sequence[str], quiet_seconds: float) -> Read:
+    seen = scan(source, names)
     base = source if source.is_dir() else source.parent
     with os_errors(source):
         nodes = {path: _node(base / path, one) for path, one in seen.items()}
-        _require_files(source, [node for node in nodes.values() if isinstance(node, Inode)])
-        newest = max(one.stat.st_mtime for one in seen.values() if one.type is FileType.FILE)
+        files = {path: one.known for path, one in seen.items() if one.type is FileType.FILE}
+        _require_files(source, files)
+        newest = max(one.stat.st_mtime_ns / 1e9 for one in seen.values() if one.type is FileType.FILE)
         time.sleep(max(0.0, min(quiet_seconds, newest + quiet_seconds - time.time())))
-        require_unchanged(seen, scan(source))
-    return nodes
+        require_unchanged(seen, scan(source, names))
+    return Read(nodes, shared=False, files=files)
 
 
 def _node(place: Path, seen: Seen) -> Inode | Link | Folder:
@@ -69,6 +87,6 @@ def _node(place: Path, seen: Seen) -> Inode | Link | Folder:
     return Inode(seen.stat.st_ino, data, seen.stat.st_mtime_ns, executable)
 
 
-def _require_files(source: Path, files: list[Inode]) -> None:
+def _require_files(source: Path, files: dict[str, KnownFile]) -> None:
     if not files:
         raise Incomplete(f"{source} holds no file", advice="Commit it once the trainer has saved.")

@@ -116,7 +116,9 @@ class MemoryStore:
             objects=objects | {"dir": f"markers/{checkpoint.record.id}"},
         )
 
-    def open(self, checkpoint: Checkpoint, file: File) -> AbstractContextManager[BinaryIO]:
+    def open(
+        self, checkpoint: Checkpoint, file: File, *, start: int = 0, length: int | None = None
+    ) -> AbstractContextManager[BinaryIO]:
         with self._reached() as shelf:
             data = shelf.objects.get(str(file.digest))
             if checkpoint.record.id not in shelf.markers or data is None:
@@ -124,7 +126,7 @@ class MemoryStore:
                     f"{self.name} does not hold {file.path!r} of {checkpoint.record.id[:12]}",
                     advice="`lakemark show` says which replicas there are.",
                 )
-            return io.BytesIO(data)
+            return io.BytesIO(data[start:] if length is None else data[start : start + length])
 
     def verify(self, checkpoint: Checkpoint, *, progress: Progress) -> tuple[Damage, ...]:
         with self._reached() as shelf:

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from threading import RLock
 
-from lakemark.adapters.memory.disk import Link, MemoryDisk, manifest_of
+from lakemark.adapters.memory import workspace_parts
+from lakemark.adapters.memory.disk import Folder, Inode, Link, MemoryDisk, manifest_of
 from lakemark.adapters.memory.stores import sound, taken
 from lakemark.errors import Corrupt, LakemarkError, NoReplica, NotFound, Refused, StoreUnavailable
 from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import File, FileType, Manifest
 from lakemark.model.ledger import Place
-from lakemark.ports import Directory, Fetch, KnownFile, Progress, Restored, RunFile, Spooled
+from lakemark.ports import (
+    Directory,
+    Fetch,
+    KnownFile,
+    OnDisk,
+    Pointer,
+    Progress,
+    Restored,
+    RunFile,
+    Sparse,
+    Spooled,
+)
 
 
 class MemoryWorkspace:
@@ -32,6 +44,23 @@ class MemoryWorkspace:
         self._spooled[spooled.file] = spooled
 
     def restore(self, target: Path, manifest: Manifest, fetch: Fetch, *, tag: str, progress: Progress) -> Restored:
+        return self._restore(target, manifest, fetch, tag=tag, progress=progress)
+
+    def restore_parts(
+        self, target: Path, manifest: Manifest, sparse: Sparse, *, fetch: Fetch, tag: str, progress: Progress
+    ) -> Restored:
+        return self._restore(target, manifest, fetch, tag=tag, progress=progress, sparse=sparse)
+
+    def _restore(
+        self,
+        target: Path,
+        manifest: Manifest,
+        fetch: Fetch,
+        *,
+        tag: str,
+        progress: Progress,
+        sparse: Sparse | None = None,
+    ) -> Restored:
         staging = target.parent / f".{target.name}.lakemark-restore"
         if self.disk.exists(target) and (not self.disk.is_dir(target) or self.disk.names(target)):
             raise Refused(f"{target} is not an empty directory", advice="Choose an absent or empty one.")
@@ -42,28 +71,49 @@ class MemoryWorkspace:
         sources: Counter[str] = Counter()
         damaged: list[tuple[Place, str]] = []
         for file in manifest.files:
+            if sparse is not None and file.path in sparse.paths:
+                continue
             if file.type is FileType.FILE:
                 sources[self._fetched(tree / file.path, file, manifest, fetch=fetch, damaged=damaged)] += 1
             elif not self.disk.exists(tree / file.path):
                 self._made(tree / file.path, file)
             progress.advance(file.size_bytes)
+        partly = workspace_parts.fill(self.disk, tree, manifest, sparse) if sparse else {}
         with self.disk.lock:
             if self.disk.names(target):
                 raise Refused(f"{target} is not empty any more", advice="Choose an absent or empty one.")
             self.disk.remove(target)
             self.disk.rename(tree, target)
             self.disk.remove(staging)
+        whole = sum(file.size_bytes for file in manifest.files if file.path not in partly)
         return Restored(
-            path=target, size_bytes=manifest.size_bytes, files_by_place=dict(sources), damaged=tuple(damaged)
+            path=target,
+            size_bytes=whole + sum(partly.values()),
+            files_by_place=dict(sources),
+            damaged=tuple(damaged),
+            sparse=partly,
         )
 
     def matches(self, path: Path, manifest: Manifest, *, progress: Progress) -> bool:
-        if not self.disk.is_dir(path):
+        if not self.disk.exists(path):
             return False
+        if not self.disk.is_dir(path):
+            return self._alike({at.name: node for at, node in self.disk.walk(path)}, manifest)
         nodes = {str(at.relative_to(path)): node for at, node in self.disk.walk(path) if at != path}
         progress.advance(manifest.size_bytes)
-        found = {file.path: _essence(file) for file in manifest_of(nodes, roles={}).files}
-        return found == {file.path: _essence(file) for file in manifest.files}
+        return self._alike(nodes, manifest)
+
+    def points(self, pointer: Pointer) -> bool:
+        return workspace_parts.points(self.disk, pointer)
+
+    def draft(self, pointer: Pointer, at: Path) -> None:
+        workspace_parts.draft(self.disk, pointer, at)
+
+    def swap(self, draft: Path, path: Path, *, keep: Path) -> Path | None:
+        return self.move_aside([draft], keep)[0] if workspace_parts.swap(self.disk, draft, path) else None
+
+    def tidy(self, path: Path) -> None:
+        workspace_parts.tidy(self.disk, path)
 
     def move_aside(self, paths: Iterable[Path], into: Path) -> tuple[Path, ...]:
         with self.disk.lock:
@@ -72,6 +122,26 @@ class MemoryWorkspace:
 
     def identities(self, path: Path) -> tuple[KnownFile, ...]:
         return self.disk.identities(path)
+
+    def files(self, path: Path, members: Sequence[Path] = ()) -> tuple[OnDisk, ...]:
+        found: list[OnDisk] = []
+        with self.disk.lock:
+            for top in members or (path,):
+                if not self.disk.exists(top):
+                    raise NotFound(f"there is nothing at {top}", advice="Check the path.")
+                base = top if self.disk.is_dir(top) and not members else top.parent
+                for at, node in self.disk.walk(top):
+                    if isinstance(node, Inode):
+                        names = self.disk.names_of(node)
+                        found.append(OnDisk(path=str(at.relative_to(base)), file=node.known, names=names))
+        return tuple(sorted(found, key=lambda one: one.path))
+
+    def last_change(self, paths: Iterable[Path]) -> datetime | None:
+        times = [file.mtime_ns for path in paths for file in self.disk.identities(path)]
+        return self.disk.instant(max(times)) if times else None
+
+    def digest(self, path: Path) -> str:
+        return str(self.disk.inode(path).describe(path.name).digest)
 
     def write_run_file(self, path: Path, run_file: RunFile) -> None:
         self._run_files[path] = run_file
@@ -115,6 +185,11 @@ class MemoryWorkspace:
         why = "; ".join(str(error) for error in failures) or "there is none"
         raise NoReplica(f"no replica has {file.path!r} right: {why}", advice="`lakemark verify` says which are sound.")
 
+    @staticmethod
+    def _alike(nodes: dict[str, Inode | Link | Folder], manifest: Manifest) -> bool:
+        found = {file.path: _essence(file) for file in manifest_of(nodes, roles={}).files}
+        return found == {file.path: _essence(file) for file in manifest.files}
+
     def _made(self, path: Path, file: File) -> None:
         if file.type is FileType.SYMLINK:
             self.disk.place(path, Link(str(file.target)))
@@ -139,6 +214,7 @@ class MemoryJournal:
         self._files: dict[KnownFile, tuple[str, str]] = {}
         self._directories: dict[Path, Directory] = {}
         self._looks: dict[str, datetime] = {}
+        self._digests: dict[KnownFile, str] = {}
         self._lock = RLock()
 
     def remember(self, files: Iterable[KnownFile], *, record: str, why: str) -> None:
@@ -148,6 +224,15 @@ class MemoryJournal:
     def known(self, file: KnownFile) -> str | None:
         found = self._files.get(file)
         return None if found is None else found[0]
+
+    def all_known(self, files: Iterable[KnownFile]) -> bool:
+        return all(file in self._files for file in files)
+
+    def note_digest(self, file: KnownFile, digest: str) -> None:
+        self._digests[file] = digest
+
+    def digest(self, file: KnownFile) -> str | None:
+        return self._digests.get(file)
 
     def bind_directory(self, path: Path, directory: Directory) -> None:
         self._directories[path] = directory
@@ -169,6 +254,7 @@ class MemoryJournal:
             self._files.clear()
             self._directories.clear()
             self._looks.clear()
+            self._digests.clear()
 
 
 def _essence(file: File) -> File:

@@ -1,0 +1,142 @@
+"""A copy of another node's ledger that is only read: fetched with the git program, which never moves a branch back."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NoReturn
+
+from lakemark.adapters.git import GitLedger, Remote, init
+from lakemark.adapters.git_refs import tips
+from lakemark.adapters.git_tree import git_errors, opened, read_blob
+from lakemark.errors import Denied, NotFound, Refused, StoreUnavailable, quoted
+from lakemark.model.entry import Draft, Entry, Stamp
+from lakemark.model.ledger import RunState
+from lakemark.model.site_ledger import SiteState, TierSeen
+
+_BRANCHES: Final = ("refs/heads/runs/*:refs/heads/runs/*", "refs/heads/site:refs/heads/site")
+_PATIENCE: Final = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=30", "-c", "protocol.ext.allow=never")
+_QUIET: Final = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=10",
+    "LC_ALL": "C",
+}
+_RIGHTS: Final = ("dubious ownership", "Permission denied", "Authentication failed", "could not read Username")
+_REWRITTEN: Final = ("non-fast-forward", "[rejected]")
+
+
+class ReadOnlyLedger(GitLedger):
+    """`ports.Ledger` of a machine that only reads: whatever would append is Refused."""
+
+    def append(self, run: str, decide: Callable[[RunState], Draft], stamp: Stamp) -> Entry:  # noqa: ARG002 - the port's
+        _refuse(f"the run {run}")
+
+    def append_site(self, decide: Callable[[SiteState], Draft], stamp: Stamp) -> Entry:  # noqa: ARG002 - the port's
+        _refuse("the site")
+
+
+def refresh(path: Path, remote: str) -> None:
+    """Brings every branch of the ledger at `remote` into the mirror at `path`, which is made if need be.
+
+    Raises Refused where its history was replaced, Denied, NotFound (no ledger there), StoreUnavailable.
+    """
+    init(path)
+    command = [
+        "git",
+        *_PATIENCE,
+        "--git-dir",
+        str(path),
+        "fetch",
+        "--no-progress",
+        "--no-tags",
+        "--no-write-fetch-head",
+    ]
+    done = subprocess.run(
+        [*command, "--", remote, *_BRANCHES],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env={**os.environ, **{name: os.environ.get(name, value) for name, value in _QUIET.items()}},
+    )
+    if done.returncode:
+        _raise(remote, done.stderr.decode(errors="replace"))
+
+
+def refreshed(path: Path, remote: str) -> str | None:
+    """`refresh`, or why it can't be done now where there is a mirror from before that must do."""
+    before = path.is_dir() and bool(tips(path))
+    try:
+        refresh(path, remote)
+    except (StoreUnavailable, NotFound, Denied) as error:
+        if not before:
+            raise
+        return f"{error}; what follows is as of the last time it could"
+    return None
+
+
+def tiers(path: Path) -> dict[str, dict[str, str]]:
+    """Tiers that the mirrored ledger knows and tells a clone how to reach: name -> keys of the configuration."""
+    ledger = GitLedger(path)
+    try:
+        seen = ledger.site().tiers
+        remotes: dict[str, Remote] = {}
+        with git_errors(path):
+            repository = opened(path)
+            for tip in ledger.tips().values():
+                data = read_blob(repository, tip, ".dvc/config")
+                remotes |= {} if data is None else _remotes(data.decode(errors="replace"))
+    finally:
+        ledger.close()
+    known = {name: remote for name, remote in remotes.items() if name in seen and not seen[name].retired}
+    return {name: _keys(seen[name], remote) for name, remote in known.items()}
+
+
+def _keys(seen: TierSeen, remote: Remote) -> dict[str, str]:
+    place = {"kind": "directory", "path": remote.url} if remote.directory else {"kind": "s3", "url": remote.url}
+    more = {"endpoint": remote.endpoint, "region": remote.region, "domain": seen.domain}
+    return {"class": seen.tier_class, **place, **{key: text for key, text in more.items() if text}}
+
+
+def _remotes(text: str) -> dict[str, Remote]:
+    parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
+    try:
+        parser.read_string(text)
+    except configparser.Error:
+        return {}
+    found: dict[str, Remote] = {}
+    for section in parser.sections():
+        name = section.strip("'").removeprefix('remote "').removesuffix('"')
+        values = {key: value.strip("\"'") for key, value in parser[section].items()}
+        if section.startswith("'remote ") and "url" in values:
+            found[name] = Remote(
+                name=name,
+                url=values["url"],
+                endpoint=values.get("endpointurl"),
+                region=values.get("region"),
+                directory="://" not in values["url"],
+            )
+    return found
+
+
+def _raise(remote: str, said: str) -> NoReturn:
+    text = quoted(" ".join(said.split())[-400:])
+    where = f"the ledger {quoted(remote)}"
+    if any(word in said for word in _REWRITTEN):
+        raise Refused(
+            f"{where} is not the one that was read before, or its history was replaced: {text}",
+            advice="Ask who keeps it. To read it all the same, remove this machine's mirror and begin anew.",
+        )
+    if any(word in said for word in _RIGHTS):
+        raise Denied(f"{where} may not be read: {text}", advice="Give this user the right to read it.")
+    if "does not appear to be a git repository" in said or "couldn't find remote ref" in said:
+        raise NotFound(f"there is no ledger at {quoted(remote)}: {text}", advice="Check the URL or path.")
+    raise StoreUnavailable(f"{where} can't be fetched: {text}", advice="Try again; check the URL and the network.")
+
+
+def _refuse(what: str) -> NoReturn:
+    raise Refused(
+        f"this machine only reads: nothing is recorded of {what}", advice="Give the command on a node of the site."
+    )

@@ -1,0 +1,134 @@
+"""`resume`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from lakemark.cli.moving import role_lines, shown, wanted_record
+from lakemark.cli.options import Whole
+from lakemark.cli.output import pairs, plain
+from lakemark.cli.session import Answer, Session, session, would
+from lakemark.errors import Usage
+from lakemark.model.views import data_view
+
+if TYPE_CHECKING:
+    from lakemark.services.resume import Resumed
+
+_MANY = Parameter(consume_multiple=True)
+
+
+def resume(
+    run: str,
+    /,
+    *,
+    to: Path,
+    record: str | None = None,
+    job: str | None = None,
+    world: Whole | None = None,
+    without: Annotated[tuple[str, ...], _MANY] = (),
+    dry_run: bool = False,
+) -> Answer:
+    """Make a run's directory ready to train on: the newest record in it that training can go on from.
+
+    It comes back under the names the trainer gave it, the framework's own pointer is set at it, and later steps are moved
+    aside, never deleted.
+
+    Parameters
+    ----------
+    run: str
+        The run.
+    to: Path
+        The directory in which the trainer saves.
+    record: str
+        RECORD; an older one than the newest needs a rollback where approval is required.
+    job: str
+        The scheduler's job id: the same job decides the same.
+    world: int
+        How many processes the job has; checkpoints of one part serve any number.
+    without: tuple[str, ...]
+        Roles that may be missing, such as rng for torchtitan, which never saves it.
+    dry_run: bool
+        Say what would be done, and change nothing.
+    """
+    from lakemark.services.resume import resume as make_ready
+
+    here = session()
+    if world is not None and world < 1:
+        raise Usage(f"--world {world} is not 1 or more", advice="Give the number of processes.")
+    name = here.history.name(run)
+    where = to.absolute()
+    chosen = wanted_record(here, record, look=where) if record else None
+    if chosen is not None and chosen.record.run != name:
+        raise Usage(f"{shown(chosen)} is not of {name}", advice="Open another run with --parent to go on from it.")
+    identity = chosen.record.id if chosen else None
+    if dry_run:
+        return _would_resume(here, name, where, identity, job=job, without=without)
+    done = make_ready(here.site, name, to=where, record=identity, job=job, without=without)
+    return Answer(document=_document(done), lines=_lines(done))
+
+
+def _document(done: Resumed) -> dict[str, Any]:
+    return {
+        "record": done.found.record.id,
+        "step": done.found.record.step,
+        "timeline": done.timeline,
+        "path": str(done.path),
+        "data": [{**data_view(ref), "uri": ref.uri} for ref in done.data],
+        "run_file": str(done.run_file),
+        "moved_aside": [str(path) for path in done.moved_aside],
+        "attempt": done.attempt,
+        "roles": done.roles.as_json(),
+        "accepted_gaps": list(done.accepted),
+        "passed_over": [
+            {"record": one.record.id, "step": one.record.step, "gaps": list(one.record.gaps)}
+            for one in done.passed_over
+        ],
+        "pointers": [
+            {"path": str(one.path), "kind": str(one.kind), "content": one.content, "why": one.why}
+            for one in done.pointers
+        ],
+        "baked_paths": [{"file": str(one.file), "path": one.path} for one in done.baked],
+        "notes": list(done.notes),
+    }
+
+
+def _lines(done: Resumed) -> list[str]:
+    from lakemark.services.roles import is_weights_only
+
+    record = done.found.record
+    passed = ((one.record.step, ", ".join(one.record.gaps) or "gaps") for one in done.passed_over)
+    rows = [
+        ("ready", f"{shown(done.found)} in {done.path}" + ("" if done.changed else " (it was already)")),
+        *([("weights only", "not a full resume")] if is_weights_only(record) else []),
+        ("timeline", str(done.timeline)),
+        *(("data", ref.uri) for ref in done.data),
+        ("run file", done.run_file),
+        *(("moved aside", path) for path in done.moved_aside),
+        *(("pointer", f"{one.path}: {one.kind} {one.content}".rstrip()) for one in done.pointers),
+        *(("passed over", f"step {step}: {gaps}") for step, gaps in passed),
+        *(("mind", f"{one.file} says {one.path}, which is {one.now} now") for one in done.baked),
+        *(("mind", note) for note in done.notes),
+    ]
+    return [*pairs(rows), *map(plain, role_lines(done.roles))]
+
+
+def _would_resume(
+    here: Session, run: str, to: Path, record: str | None, *, job: str | None, without: tuple[str, ...]
+) -> Answer:
+    from lakemark.services.arrange import foreseen
+    from lakemark.services.layout import ASIDE
+    from lakemark.services.open_run import new_attempt
+    from lakemark.services.resume import decided
+    from lakemark.services.roles import require_words
+
+    require_words(without, option="--without")
+    state = here.site.ledger.run(run)
+    attempt = new_attempt(run, job)
+    found = decided(here.site, state, attempt=attempt, record=record, to=to, without=without)
+    said = [f"resume from {shown(found)}"]
+    said += foreseen(here.site, state, found, to=to, aside=to / ASIDE / (job or attempt))
+    said.append(f"write {here.site.run_file(run)}")
+    return would(*said, record=found.record.id, step=found.record.step)

@@ -1,0 +1,207 @@
+"""Make a trainer's directory say what was decided: the checkpoint in it, its pointers at it, nothing later in the way.
+
+In this order, so that a process that ends anywhere leaves pointers at whole checkpoints alone: what lies wrong in the
+checkpoint's own place goes aside; the checkpoint comes; the pointers are set; what is later goes aside. Everything that
+appears or moves is journalled as ours before it does, so that no finder commits it. Called again, it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+
+from lakemark.errors import Conflict, NotFound
+from lakemark.model.checkpoint import Manifest
+from lakemark.model.ledger import RecordState, RunState
+from lakemark.ports import Baked, Found, Placed, Pointer, PointerKind, Site
+from lakemark.services.later import later_than, links_to, said_of_moved
+from lakemark.services.layout import ASIDE, Layout, layout_of
+from lakemark.services.restore import restore_manifest
+
+_LAST_TO_COME = (".index", ".json", ".metadata")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arranged:
+    """moved: where things went. pointers: those that were changed. baked: places in files that are wrong now."""
+
+    path: Path
+    moved: tuple[Path, ...]
+    changed: bool
+    pointers: tuple[Pointer, ...] = ()
+    baked: tuple[Baked, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def arrange(site: Site, state: RunState, found: RecordState, *, to: Path, aside: Path) -> Arranged:
+    """Brings the checkpoint of `found` into `to`. Raises NoReplica, Refused, Conflict, StoreUnavailable."""
+    work = _Work(site=site, found=found, layout=layout_of(site, state, found, to=to), to=to, aside=aside)
+    right = work.right()
+    work.clear([piece for piece in work.layout.pieces if piece not in right])
+    work.bring({piece: part for piece, part in work.layout.pieces.items() if piece not in right})
+    judged = work.judged()
+    placed = work.placed(judged)
+    pointers = work.point(site.recogniser.pointers(placed))
+    finds = [one for one in site.recogniser.find(to) if not set(one.paths) & set(work.layout.pieces)]
+    later = later_than(site, state, found, finds, native=judged)
+    work.move([*later, *links_to(site, finds, [path for one in later for path in one.paths])])
+    site.progress.step("resume.moved")
+    baked = tuple(one for one in site.recogniser.baked(placed) if str(site.there(state.run, one.now)) != one.path)
+    return Arranged(
+        path=work.layout.path,
+        moved=tuple(work.moved),
+        changed=bool(work.moved or pointers) or len(right) < len(work.layout.pieces),
+        pointers=tuple(pointers),
+        baked=baked,
+        notes=tuple(said_of_moved(site, finds, [path for one in later for path in one.paths])),
+    )
+
+
+def foreseen(site: Site, state: RunState, found: RecordState, *, to: Path, aside: Path) -> tuple[str, ...]:
+    """What `arrange` would do, a sentence each; changes nothing."""
+    work = _Work(site=site, found=found, layout=layout_of(site, state, found, to=to), to=to, aside=aside)
+    finds = [one for one in site.recogniser.find(to) if not set(one.paths) & set(work.layout.pieces)]
+    there = all(site.workspace.exists(piece) for piece in work.layout.pieces)
+    judged = work.judged() if there else None
+    later = later_than(site, state, found, finds, native=judged)
+    said = [f"put it at {work.layout.path}, if it is not there"]
+    for pointer in site.recogniser.pointers(work.placed(judged)):
+        verb = "move aside" if pointer.kind is PointerKind.GONE else f"make a {pointer.kind} of {pointer.content!r} at"
+        said.append(f"{verb} {pointer.path}, if it is not so: {pointer.why}")
+    return (*said, *(f"move {path} aside" for one in later for path in one.paths))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    site: Site
+    found: RecordState
+    layout: Layout
+    to: Path
+    aside: Path
+    moved: list[Path] = field(default_factory=list)
+
+    def right(self) -> set[Path]:
+        """Pieces that lie there with every byte."""
+        disk, progress = self.site.workspace, self.site.progress
+        pieces = self.layout.pieces.items()
+        return {path for path, part in pieces if disk.exists(path) and disk.matches(path, part, progress=progress)}
+
+    def clear(self, paths: Iterable[Path]) -> None:
+        """Moves aside what lies in the place of pieces."""
+        there = [path for path in paths if self.site.workspace.exists(path)]
+        self._remember(there, why="aside")
+        self.site.progress.step("resume.journalled")
+        self._aside(there)
+
+    def bring(self, missing: Mapping[Path, Manifest]) -> None:
+        """Restores out of sight, journals, then renames piece by piece; whatever says that the rest is whole comes last."""
+        disk = self.site.workspace
+        folder = self.layout.path.parent
+        if missing:
+            staged = self._staged(missing)
+            self._remember([staged / path.name for path in missing], why="restored")
+            self.site.progress.step("resume.staged")
+            for path in sorted(missing, key=lambda path: (path.name.endswith(_LAST_TO_COME), path.name)):
+                (came,) = disk.move_aside([staged / path.name], folder)
+                if came != path:
+                    raise Conflict(
+                        f"{path} appeared while the checkpoint was brought there; it is at {came}",
+                        advice="Stop whatever writes there, then resume again.",
+                    )
+            disk.tidy(staged)
+        self._remember(self.layout.pieces, why="restored")
+        self.site.progress.step("resume.restored")
+
+    def judged(self) -> Found | None:
+        """The checkpoint as the recogniser sees it there; None where it knows no checkpoint of that name."""
+        try:
+            return self.site.recogniser.judge(self.layout.path)
+        except NotFound:
+            return None
+
+    def placed(self, judged: Found | None) -> Placed:
+        framework = self.layout.manifest.framework
+        if framework == "generic" and judged is not None:
+            framework = judged.framework
+        return Placed(
+            path=self.layout.path, framework=framework, root=self.to, aside=self.aside, members=self.layout.members
+        )
+
+    def point(self, wanted: Iterable[Pointer]) -> list[Pointer]:
+        """Makes the pointers so; answers those that were not."""
+        disk, changed = self.site.workspace, []
+        for pointer in wanted:
+            if disk.points(pointer):
+                continue
+            changed.append(pointer)
+            if pointer.kind is PointerKind.GONE:
+                self._remember([pointer.path], why="aside")
+                self._aside([pointer.path])
+            else:
+                self._swap(pointer)
+            self.site.progress.step("resume.pointed")
+        return changed
+
+    def move(self, finds: Iterable[Found]) -> None:
+        """Moves what is later aside, under the paths it had."""
+        paths = {path for one in finds for path in one.paths}
+        top = sorted(path for path in paths if not paths.intersection(path.parents))
+        self._remember(top, why="aside")
+        self.site.progress.step("resume.journalled")
+        self._aside(path for path in top if self.site.workspace.exists(path))
+
+    def _staged(self, missing: Mapping[Path, Manifest]) -> Path:
+        """A folder beside the checkpoint's place, on its file system, where the missing pieces lie whole."""
+        disk, site = self.site.workspace, self.site
+        aside = self.layout.path.parent / ASIDE
+        for number in count(1):
+            folder = aside / f"restored-{self.found.record.id[:12]}{'' if number == 1 else f'-{number}'}"
+            lying = {path: part for path, part in missing.items() if disk.exists(folder / path.name)}
+            whole = len(lying) == len(missing)
+            if whole and all(
+                disk.matches(folder / path.name, part, progress=site.progress) for path, part in lying.items()
+            ):
+                return folder
+            if not disk.exists(folder):
+                break
+        target = folder if self.layout.beside else folder / self.layout.path.name
+        restore_manifest(site, self.found, self._wanted(missing), to=target)
+        return folder
+
+    def _wanted(self, missing: Mapping[Path, Manifest]) -> Manifest:
+        if len(missing) == len(self.layout.pieces):
+            return self.layout.manifest
+        names = {path.name for path in missing}
+        files = tuple(file for file in self.layout.manifest.files if file.path.partition("/")[0] in names)
+        return replace(self.layout.manifest, files=files)
+
+    def _swap(self, pointer: Pointer) -> None:
+        disk = self.site.workspace
+        folder = pointer.path.parent / ASIDE / f"pointers-{self.found.record.id[:12]}"
+        draft = folder / pointer.path.name
+        disk.draft(pointer, draft)
+        before = disk.identities(pointer.path) if disk.exists(pointer.path) else ()
+        strange = [file for file in before if self.site.journal.known(file) is None]
+        self.site.journal.remember((*disk.identities(draft), *strange), record=self.found.record.id, why="pointer")
+        self.site.progress.step("resume.drafted")
+        disk.swap(draft, pointer.path, keep=self._beneath(pointer.path))
+        disk.tidy(folder)
+
+    def _remember(self, paths: Iterable[Path], *, why: str) -> None:
+        """What came from a record is its own already; the rest is of no record, and must not become one."""
+        journal, record = self.site.journal, self.found.record.id
+        for path in paths:
+            if not self.site.workspace.exists(path):
+                continue
+            files = self.site.workspace.identities(path)
+            mine = files if why == "restored" else [file for file in files if journal.known(file) is None]
+            journal.remember(mine, record=record, why=why)
+
+    def _aside(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            self.moved.extend(self.site.workspace.move_aside([path], self._beneath(path)))
+
+    def _beneath(self, path: Path) -> Path:
+        return self.aside / path.parent.relative_to(self.to)
