@@ -43,6 +43,24 @@ def test_files(journal, again):
         assert journal.known(other) is None
 
 
+def test_many_files_at_once(journal, again):
+    files = [KnownFile(device=1, inode=number, size_bytes=1, mtime_ns=1) for number in range(2000)]
+    assert journal.all_known([])
+    assert not journal.all_known(files)
+    journal.remember(files, record="a" * 64, why="committed")
+    assert again.all_known(files)
+    assert not again.all_known([*files, FILE])
+
+
+def test_digests(journal, again):
+    assert journal.digest(FILE) is None
+    journal.note_digest(FILE, "d" * 64)
+    assert again.digest(FILE) == "d" * 64
+    assert again.known(FILE) is None
+    again.note_digest(FILE, "e" * 64)
+    assert journal.digest(FILE) == "e" * 64
+
+
 def test_directories(journal, again, tmp_path, monkeypatch):
     directory = Directory(run="r", timeline=2, attempt="t", sequence=7)
     path = tmp_path / "out\udcff"

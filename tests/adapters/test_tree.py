@@ -99,6 +99,48 @@ def test_digests_are_those_of_the_parts(hot, tmp_path):
         assert file.size_bytes == len(content)
 
 
+def test_members_are_all_that_lands(hot, out):
+    (out / "50_gda").mkdir()
+    (out / "50_gda" / "array").write_bytes(b"a")
+    landed = hot.land(out / "50", quiet_seconds=0, roles={}, progress=QUIET, members=[out / "rng", out / "50_gda"])
+    record = record_for(landed.manifest, run="run", timeline=1, step=50, saved_at=NOW, node="node-a")
+    assert hot.adopt(landed, record)
+    tree = hot.path(Checkpoint(record=record, manifest=landed.manifest))
+    assert sorted(str(path.relative_to(tree)) for path in tree.rglob("*")) == ["50_gda", "50_gda/array", "rng"]
+
+
+@pytest.mark.parametrize("landing", ["link", "copy"])
+def test_holes_cost_nothing(tmp_path, landing):
+    path = tmp_path / "out" / "sparse.bin"
+    path.parent.mkdir()
+    with path.open("wb") as file:
+        file.truncate(2**30)
+        for place in (0, 2**29, 2**30 - 4096):
+            file.seek(place)
+            file.write(b"data" * 1024)
+    hot = hot_at(tmp_path / "hot", landing=landing)
+    checkpoint = commit(hot, path.parent)
+    copy = hot.path(checkpoint) / "sparse.bin"
+    assert copy.stat().st_size == 2**30
+    assert copy.stat().st_blocks * 512 < 2**26
+    assert hot.verify(checkpoint, progress=QUIET) == ()
+    with copy.open("rb") as file:
+        for place in (0, 2**29, 2**30 - 4096):
+            file.seek(place)
+            assert file.read(4096) == b"data" * 1024
+
+
+def test_ten_thousand_small_files_land(hot, tmp_path):
+    out = tmp_path / "out"
+    for folder in range(100):
+        (out / "d" / str(folder)).mkdir(parents=True)
+        for number in range(100):
+            (out / "d" / str(folder) / str(number)).write_bytes(b"%d" % number)
+    checkpoint = commit(hot, out)
+    assert len(checkpoint.manifest.files) == 10_000
+    assert hot.verify(checkpoint, progress=QUIET) == ()
+
+
 @pytest.mark.parametrize("landing", ["link", "copy"])
 def test_a_file_open_for_writing_is_not_landed(tmp_path, out, landing):
     hot = hot_at(tmp_path / "hot", landing=landing)

@@ -10,7 +10,8 @@ from lakemark.services.verify import verify
 PORTS = ("ledger", "hot", "data", "workspace", "journal")
 _CHANGING = (
     "append append_site claim land adopt discard clean put drop collect unshare pin unpin branch_at delete_branch "
-    "keep_ledger move_branch restore move_aside write_run_file unspool save_json remember bind_directory looked"
+    "keep_ledger move_branch restore restore_parts move_aside draft swap write_run_file unspool save_json remember "
+    "bind_directory looked"
 )
 CHANGING = frozenset(_CHANGING.split())
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lakemark.settings import loads, render
-from lakemark.site import policies
+from lakemark.settings.rules import policies
 
 
 @pytest.mark.parametrize(("apply", "when_full"), [("true", "thin"), ("false", "stop")])

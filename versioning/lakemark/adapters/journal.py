@@ -27,8 +27,13 @@ CREATE TABLE IF NOT EXISTS files (
 CREATE TABLE IF NOT EXISTS directories (
     path BLOB PRIMARY KEY, run TEXT NOT NULL, timeline INTEGER NOT NULL, attempt TEXT NOT NULL, sequence INTEGER NOT NULL
 ) WITHOUT ROWID, STRICT;
+CREATE TABLE IF NOT EXISTS digests (
+    device INTEGER, inode INTEGER, size_bytes INTEGER, mtime_ns INTEGER, digest TEXT NOT NULL,
+    PRIMARY KEY (device, inode, size_bytes, mtime_ns)
+) WITHOUT ROWID, STRICT;
 CREATE TABLE IF NOT EXISTS looks (key TEXT PRIMARY KEY, at TEXT NOT NULL) WITHOUT ROWID, STRICT;
 """
+_KNOWN: Final = "SELECT record FROM files WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ?"
 
 
 class SqliteJournal:
@@ -55,8 +60,22 @@ class SqliteJournal:
 
     def known(self, file: KnownFile) -> str | None:
         with self._reading() as connection:
+            row = connection.execute(_KNOWN, _key(file)).fetchone()
+        return None if row is None else str(row[0])
+
+    def all_known(self, files: Iterable[KnownFile]) -> bool:
+        with self._reading() as connection:
+            cursor = connection.cursor()
+            return all(cursor.execute(_KNOWN, _key(file)).fetchone() is not None for file in files)
+
+    def note_digest(self, file: KnownFile, digest: str) -> None:
+        with self._writing() as connection:
+            connection.execute("INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?, ?)", (*_key(file), digest))
+
+    def digest(self, file: KnownFile) -> str | None:
+        with self._reading() as connection:
             row = connection.execute(
-                "SELECT record FROM files WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ?",
+                "SELECT digest FROM digests WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ?",
                 _key(file),
             ).fetchone()
         return None if row is None else str(row[0])

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -112,13 +112,22 @@ class TreeStore:
 
     # Landing
 
-    def land(self, source: Path, *, quiet_seconds: float, roles: Mapping[str, str], progress: Progress) -> Landed:
+    def land(
+        self,
+        source: Path,
+        *,
+        quiet_seconds: float,
+        roles: Mapping[str, str],
+        progress: Progress,
+        members: Sequence[Path] = (),
+    ) -> Landed:
         self._require_ours()
-        self._require_apart(source)
+        for path in members or (source,):
+            self._require_apart(path)
         self._require_room(0)
         way = Way(landing=self._landing, quiet_seconds=quiet_seconds, roles=roles, room=self._require_room)
         with self._work() as place:
-            landed = land_tree(source, place / TREE, way, progress=progress)
+            landed = land_tree(source, place / TREE, way, progress=progress, members=members)
             self._require_capacity(landed.manifest.size_bytes)
             write_new(place / _LINKED, json.dumps(linked_json(landed.linked)).encode())
         return Landed(
@@ -126,6 +135,7 @@ class TreeStore:
             manifest=landed.manifest,
             linked=bool(landed.linked),
             newest_mtime=datetime.fromtimestamp(landed.newest_mtime_ns / 1e9, UTC),
+            taken=landed.taken,
         )
 
     def adopt(self, landed: Landed, record: Record) -> bool:
@@ -179,10 +189,12 @@ class TreeStore:
         self._bench.end(place.name)
         return Stored(verified_at=now, proof="read_back", written_bytes=manifest.size_bytes)
 
-    def open(self, checkpoint: Checkpoint, file: File) -> BinaryIO:
+    def open(self, checkpoint: Checkpoint, file: File, *, start: int = 0, length: int | None = None) -> BinaryIO:  # noqa: ARG002
         place = self.path(checkpoint) / file.path
         with os_errors(place):
-            return os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=2**20)
+            stream = os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=2**20)
+            stream.seek(start)
+            return stream
 
     def path(self, checkpoint: Checkpoint) -> Path:
         place = self.root / tree_of(checkpoint.record)

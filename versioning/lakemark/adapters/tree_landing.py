@@ -11,7 +11,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,8 +24,9 @@ from lakemark.adapters.files import fsync_directory, os_errors
 from lakemark.adapters.pool import Buffers, run_all
 from lakemark.adapters.tree_identity import Change, FileIdentity
 from lakemark.adapters.tree_scan import Seen, changed, gone, require_closed, require_unchanged, scan
-from lakemark.errors import Incomplete, NotFound, quoted
+from lakemark.errors import Incomplete, NotFound, Refused, quoted
 from lakemark.model.checkpoint import PART_SIZE_BYTES, File, FileType, Manifest, Role
+from lakemark.ports.local import KnownFile
 from lakemark.ports.work import Progress
 
 WAYS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -66,29 +67,44 @@ class LandedTree:
     manifest: Manifest
     linked: Mapping[str, FileIdentity]
     newest_mtime_ns: int
+    taken: tuple[KnownFile, ...]
 
 
-def land_tree(source: Path, tree: Path, way: Way, *, progress: Progress) -> LandedTree:
+def land_tree(source: Path, tree: Path, way: Way, *, progress: Progress, members: Sequence[Path] = ()) -> LandedTree:
     """Fills the new directory `tree`, durably. On any error the caller removes it."""
-    source = Path(os.path.realpath(source))
-    found = scan(source)
-    base = source if source.is_dir() else source.parent
+    top, names = place_of(source, members)
+    found = scan(top, names)
+    base = top if top.is_dir() else top.parent
     if not any(seen.type is FileType.FILE for seen in found.values()):
         raise Incomplete(f"{quoted(str(source))} holds no file", advice="Commit it once the trainer has saved.")
     with os_errors(tree):
         _make_folders(tree, found)
         jobs = list(_taken(base, tree, found, way))
         _wait_quiet(tree, found, way.quiet_seconds)
-        require_unchanged(found, _rescan(source))
+        require_unchanged(found, _rescan(top, names))
         files = _hash_all(jobs, way, progress)
-        require_unchanged(found, _rescan(source))
+        require_unchanged(found, _rescan(top, names))
         _sync_folders(tree)
     linked = {job.seen.path: job.identity for job in jobs if job.way == "link" and job.identity}
     return LandedTree(
         manifest=Manifest(files=(*files, *_others(found))),
         linked=linked,
         newest_mtime_ns=max(seen.stat.st_mtime_ns for seen in found.values() if seen.type is FileType.FILE),
+        taken=tuple(seen.known for seen in found.values() if seen.type is FileType.FILE),
     )
+
+
+def place_of(source: Path, members: Sequence[Path]) -> tuple[Path, tuple[str, ...]]:
+    """What is to be scanned, a link to it resolved, and which names in it; none: all. Refused where members lie apart."""
+    if not members:
+        return Path(os.path.realpath(source)), ()
+    folders = {member.parent for member in members}
+    names = tuple(sorted({member.name for member in members}))
+    if len(folders) > 1 or not all(names):
+        raise Refused(
+            f"what {quoted(str(source))} consists of lies in {len(folders)} folders", advice="Commit each on its own."
+        )
+    return Path(os.path.realpath(folders.pop())), names
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,8 +112,8 @@ class _Job:
     """One file on its way: taken by `way`, then hashed part by part by whoever is free."""
 
     seen: Seen
-    source: Path
-    place: Path
+    source: str
+    place: str
     way: str
     role: str
     parts: list[str] = field(default_factory=list)
@@ -151,7 +167,7 @@ class _Job:
         if self.way != "reflink":
             _require_seen(self.seen, self.before)
         if self.way == "copy":
-            self.target = copying.NewFile(self.place, self.seen.stat.st_size)
+            self.target = copying.NewFile(self.place, self.seen.stat.st_size, sparse=self.seen.sparse)
 
     def _finish(self, buffers: Buffers) -> File:
         size = self.seen.stat.st_size
@@ -210,14 +226,14 @@ def _taken(base: Path, tree: Path, found: Mapping[str, Seen], way: Way) -> Itera
         if seen.type is FileType.FILE:
             job = _Job(
                 seen=seen,
-                source=base / seen.path,
-                place=tree / seen.path,
+                source=f"{base}/{seen.path}",
+                place=f"{tree}/{seen.path}",
                 way="copy",
                 role=str(way.roles.get(seen.path, Role.OTHER)),
             )
             job.way = _take(job, ways)
             jobs.append(job)
-    to_copy = sum(job.seen.stat.st_size for job in jobs if job.way == "copy")
+    to_copy = sum(job.seen.room_bytes for job in jobs if job.way == "copy")
     if to_copy:
         way.room(to_copy)
     return iter(jobs)
@@ -241,7 +257,7 @@ def _take(job: _Job, ways: list[str]) -> str:
         os.close(descriptor)
 
 
-def _reflink(source: int, place: Path) -> bool:
+def _reflink(source: int, place: str) -> bool:
     target = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.ioctl(target, _FICLONE, source)
@@ -268,7 +284,7 @@ def _link(job: _Job) -> bool:
     return True
 
 
-def _open_source(path: str, place: Path) -> int:
+def _open_source(path: str, place: str) -> int:
     """Never blocks and follows no link."""
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -329,9 +345,9 @@ def _hash_all(jobs: list[_Job], way: Way, progress: Progress) -> list[File]:
     return files
 
 
-def _rescan(source: Path) -> dict[str, Seen]:
+def _rescan(source: Path, names: Sequence[str]) -> dict[str, Seen]:
     try:
-        return scan(source)
+        return scan(source, names)
     except NotFound as error:
         raise gone(source.name) from error
 

@@ -7,17 +7,43 @@ import fcntl
 import os
 import signal
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from lakemark.adapters.files import as_ours
 from lakemark.errors import Incomplete, NotFound, Refused, quoted
 from lakemark.model.checkpoint import FileType, check_path, check_target
+from lakemark.ports.local import KnownFile
 
+_WORTH_BYTES: Final = 2**20
 _LATER: Final = "Let the trainer finish and commit it again; the next `lakemark sweep` does so too."
+
+
+class Look(NamedTuple):
+    """What is kept of a stat result, under its names: a tree may have a hundred thousand files."""
+
+    st_dev: int
+    st_ino: int
+    st_mode: int
+    st_size: int
+    st_mtime_ns: int
+    st_ctime_ns: int
+    st_blocks: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Look:
+        return cls(
+            found.st_dev,
+            found.st_ino,
+            found.st_mode,
+            found.st_size,
+            found.st_mtime_ns,
+            found.st_ctime_ns,
+            found.st_blocks,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +52,25 @@ class Seen:
 
     path: str
     type: FileType
-    stat: os.stat_result
+    stat: Look
     target: str | None = None
 
-    def same_file(self, now: os.stat_result) -> bool:
+    @property
+    def known(self) -> KnownFile:
+        then = self.stat
+        return KnownFile(device=then.st_dev, inode=then.st_ino, size_bytes=then.st_size, mtime_ns=then.st_mtime_ns)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether it has holes worth keeping: the disk holds less of it than its size."""
+        return self.stat.st_size - self.room_bytes >= _WORTH_BYTES
+
+    @property
+    def room_bytes(self) -> int:
+        """What a copy of it needs."""
+        return min(self.stat.st_size, self.stat.st_blocks * 512)
+
+    def same_file(self, now: os.stat_result | Look) -> bool:
         """Not ctime: it changes with our own link."""
         then = self.stat
         return (then.st_dev, then.st_ino, then.st_size, then.st_mtime_ns) == (
@@ -40,8 +81,8 @@ class Seen:
         )
 
 
-def scan(source: Path) -> dict[str, Seen]:
-    """Everything below `source` (or the one file it is), by path, in order.
+def scan(source: Path, members: Sequence[str] = ()) -> dict[str, Seen]:
+    """Everything below `source` (or the one file it is), by path, in order; of a directory only `members`, where given.
 
     Raises NotFound, Denied, Incomplete (vanished meanwhile), Refused: names that can't be kept, links that lead out,
     anything that is not a file, a directory or a symlink.
@@ -54,7 +95,10 @@ def scan(source: Path) -> dict[str, Seen]:
         ) from error
     except OSError as error:
         raise as_ours(error, source) from error
-    found = list(_walk(source, "")) if stat.S_ISDIR(top.st_mode) else [_seen(source.name, source, top)]
+    if members:
+        found = [seen for name in members for seen in _member(source, name)]
+    else:
+        found = list(_walk(str(source), "")) if stat.S_ISDIR(top.st_mode) else [_seen(source.name, str(source), top)]
     return {seen.path: seen for seen in sorted(found, key=lambda seen: seen.path)}
 
 
@@ -104,39 +148,51 @@ def require_closed(descriptor: int, path: str) -> None:
         raise Incomplete(f"{quoted(path)} is still open for writing", advice=_LATER)
 
 
-def _walk(folder: Path, prefix: str) -> Iterator[Seen]:
+def _member(folder: Path, name: str) -> list[Seen]:
+    check_path(name)
     try:
-        with os.scandir(folder) as listing:
-            entries = list(listing)
+        found = os.lstat(folder / name)
+    except FileNotFoundError as error:
+        raise gone(name) from error
+    except OSError as error:
+        raise as_ours(error, folder / name) from error
+    return _entry(name, str(folder / name), found)
+
+
+def _walk(folder: str, prefix: str) -> Iterator[Seen]:
+    try:
+        names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise gone(prefix or folder.name) from error
+        raise gone(prefix or folder) from error
     except OSError as error:
         raise as_ours(error, folder) from error
-    for entry in entries:
-        path = f"{prefix}{entry.name}"
+    for name in names:
+        path, place = f"{prefix}{name}", f"{folder}/{name}"
         check_path(path)
         try:
-            found = entry.stat(follow_symlinks=False)
+            found = os.lstat(place)
         except FileNotFoundError as error:
             raise gone(path) from error
-        if stat.S_ISDIR(found.st_mode):
-            below = list(_walk(Path(entry.path), f"{path}/"))
-            yield from below or [Seen(path, FileType.DIRECTORY, found)]
-        else:
-            yield _seen(path, Path(entry.path), found)
+        yield from _entry(path, place, found)
 
 
-def _seen(path: str, place: Path, found: os.stat_result) -> Seen:
+def _entry(path: str, place: str, found: os.stat_result) -> list[Seen]:
+    if stat.S_ISDIR(found.st_mode):
+        return list(_walk(place, f"{path}/")) or [Seen(path, FileType.DIRECTORY, Look.of(found))]
+    return [_seen(path, place, found)]
+
+
+def _seen(path: str, place: str, found: os.stat_result) -> Seen:
     check_path(path)
     if stat.S_ISREG(found.st_mode):
-        return Seen(path, FileType.FILE, found)
+        return Seen(path, FileType.FILE, Look.of(found))
     if stat.S_ISLNK(found.st_mode):
         try:
             target = os.readlink(place)
         except OSError as error:
             raise gone(path) from error
         check_target(path, target)
-        return Seen(path, FileType.SYMLINK, found, target)
+        return Seen(path, FileType.SYMLINK, Look.of(found), target)
     raise Refused(
         f"{quoted(path)} is a {_kind(found.st_mode)}, not a file, directory or symlink",
         advice="Save the checkpoint without it.",

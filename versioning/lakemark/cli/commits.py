@@ -1,4 +1,4 @@
-"""`inspect`, `commit`, `bind`, `sweep`."""
+"""`commit`, `bind`, `sweep`."""
 
 from __future__ import annotations
 
@@ -8,38 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from lakemark.cli.inspecting import found_view
 from lakemark.cli.listing import record_lines
 from lakemark.cli.options import Reason, Whole
-from lakemark.cli.output import plain, short, size, table
+from lakemark.cli.output import instant, plain, short, size
 from lakemark.cli.session import Answer, Session, session, would
-from lakemark.errors import NotFound, Usage
+from lakemark.errors import Usage
+from lakemark.model.instants import to_text
+from lakemark.model.names import printable
 
 if TYPE_CHECKING:
     from lakemark.model.ledger import RecordState
-    from lakemark.ports import Found, Site
+    from lakemark.ports import Site
     from lakemark.services.sweep import Swept
 
 _LARGEST_STEP = 10**15 - 1
 _MANY = Parameter(consume_multiple=True)
-
-
-def inspect(path: Path, /) -> Answer:
-    """Say what lies at a path, by file rules only: nothing is opened with a framework, nothing is changed.
-
-    Parameters
-    ----------
-    path: Path
-        A checkpoint, or a directory with checkpoints.
-    """
-    from lakemark.site import recogniser
-
-    known = recogniser()
-    whole = known.judge(path)
-    inside = list(known.find(path)) if path.is_dir() else []
-    found = inside if inside and (whole.verdict != "complete" or whole.step is None) else [whole]
-    rows = [(one.verdict, "-" if one.step is None else one.step, one.framework, one.path, one.why) for one in found]
-    document = {"found": [_found_view(one) for one in found]}
-    return Answer(document=document, lines=table(("verdict", "step", "framework", "path", "why"), rows))
 
 
 def commit(
@@ -173,30 +157,17 @@ def _metrics(given: tuple[str, ...]) -> dict[str, float]:
     return metrics
 
 
-def _found_view(found: Found) -> dict[str, Any]:
-    return {
-        "path": str(found.path),
-        "framework": found.framework,
-        "step": found.step,
-        "verdict": str(found.verdict),
-        "roles": sorted({str(role) for role in found.roles.values()}),
-        "resumable": found.resumable,
-        "gaps": list(found.gaps),
-        "why": found.why,
-    }
-
-
 def _would_commit(here: Session, path: Path, run: str, step: int) -> Answer:
     found = here.site.recogniser.judge(path)
-    files = here.site.workspace.identities(path)
-    size_bytes = sum(file.size_bytes for file in files)
+    files = here.site.workspace.files(path, found.members)
+    size_bytes = sum(one.file.size_bytes for one in files)
     taken = [one for one in here.site.ledger.run(run).records.values() if one.record.step == step and one.stands]
     said = [f"seal {len(files)} file(s), {size(size_bytes)}, of {path} in {here.site.hot.name}"]
     said.append(f"append the record of {run}@{step}, or find that it is one already")
     if found.verdict != "complete":
         said = [f"raise Incomplete: {path} is {found.verdict}: {found.why}"]
     facts = {"run": run, "step": step, "size_bytes": size_bytes, "files": len(files), "taken_by": _ids(taken)}
-    return would(*said, found=_found_view(found), **facts)
+    return would(*said, found=found_view(found), **facts)
 
 
 def _ids(records: list[RecordState]) -> list[str]:
@@ -205,28 +176,19 @@ def _ids(records: list[RecordState]) -> list[str]:
 
 def _would_sweep(site: Site) -> Answer:
     from lakemark.services.demote import plan
-    from lakemark.services.find_saves import directories, waiting
+    from lakemark.services.find_saves import directories, find_new, waiting
 
     said = [f"commit the announced save {path} of {run}" for run, path in waiting(site)]
     for run in site.ledger.runs():
         state = site.ledger.run(run)
         watched = [] if state.closed else directories(site, state)
-        said += [f"commit {one.path} as {run}@{one.step}" for path in watched for one in _new(site, path)]
+        found = [one for path in watched for one in find_new(site, path) if one.verdict == "complete"]
+        said += [f"commit {one.path} as {run}@{one.step}" for one in found if one.step is not None]
         moves = plan(site, run)
         step = {identity: found.record.step for identity, found in state.records.items()}
         said += [f"replicate {run}@{step[one.record]} to {one.tier}: {one.why}" for one in moves.replicate]
         said += [f"release {run}@{step[one.record]} from {one.place.tier}: {one.why}" for one in moves.release]
     return would(*said)
-
-
-def _new(site: Site, directory: Path) -> list[Found]:
-    try:
-        found = [one for one in site.recogniser.find(directory) if one.verdict == "complete" and one.step is not None]
-    except NotFound:
-        return []
-    return [
-        one for one in found if any(site.journal.known(file) is None for file in site.workspace.identities(one.path))
-    ]
 
 
 def _swept_view(here: Session, swept: Swept) -> dict[str, Any]:
@@ -242,7 +204,11 @@ def _swept_view(here: Session, swept: Swept) -> dict[str, Any]:
             for one in swept.released
         ],
         "thinned": list(swept.thinned),
-        "incomplete": [{"path": str(path), "why": why} for path, why in swept.incomplete],
+        "incomplete": [{"path": printable(path), "why": printable(why)} for path, why in swept.incomplete],
+        "abandoned": [
+            {"path": printable(one.path), "why": printable(one.why), "since": to_text(one.since)}
+            for one in swept.abandoned
+        ],
         "pending": [{"what": one.what, "why": one.why, "transient": one.transient} for one in swept.pending],
         "said": list(swept.said),
     }
@@ -260,6 +226,7 @@ def _swept_lines(swept: Swept) -> list[str]:
         *(f"DROPPED the last copy of {short(identity)}: hot is full" for identity in swept.thinned),
         *swept.said,
         *(f"incomplete {path}: {why}" for path, why in swept.incomplete),
+        *(f"abandoned {one.path} since {instant(one.since)}: {one.why}" for one in swept.abandoned),
         *(f"waits {one.what}: {one.why}" for one in swept.pending),
     ]
     return [plain(line) for line in lines] or ["nothing to do"]

@@ -102,7 +102,7 @@ class History:
         return {policy.best.metric: policy.best.mode for policy in policies if policy.best}
 
     def policies(self) -> Policies:
-        from lakemark.site import policies
+        from lakemark.settings.rules import policies
 
         return policies(self._parts.settings)
 

@@ -4,59 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 
-from lakemark.errors import Conflict, Incomplete, LakemarkError, Refused, Usage
-from lakemark.model.checkpoint import gaps_of
+from lakemark.errors import Conflict, LakemarkError, Refused, Usage
+from lakemark.model.canonical import JSON
 from lakemark.model.entry import Contents, Draft
 from lakemark.model.ledger import RunState
+from lakemark.model.names import printable
 from lakemark.model.placing import Placement, Save, place
 from lakemark.model.record import Code, Record, record_for
-from lakemark.ports import Checkpoint, Directory, KnownFile, Landed, Site, Spooled, Verdict
+from lakemark.ports import Directory, Landed, Site, Spooled
 from lakemark.services.appending import Settled, announced, opened, require_identity, require_writable, tier_key
+from lakemark.services.taking import Commit, Taken, attempt_of, bound_directory, take
+
+__all__ = ["Commit", "Committed", "commit"]
 
 _TRIES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """What is asked for. spooled: the trainer announced it. found: a sweep saw it; nobody asked for this very commit.
-
-    quiet_seconds: how long its files must not have changed; None: the site's rule (0 where it was announced or asked for).
-    """
-
-    path: Path
-    run: str
-    step: int
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    code: Code | None = None
-    supersede: bool = False
-    found: bool = False
-    spooled: Spooled | None = None
-    directory: Path | None = None
-    quiet_seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """new: False where this very content was a record already."""
+    """new: False where this very content was a record already. notes: what a person should know of it."""
 
     record: Record
     new: bool
     why: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Taken:
-    """identities: of the trainer's files before they were landed; what it writes afterwards is another save."""
-
-    landed: Landed
-    identities: tuple[KnownFile, ...]
-
-    def checkpoint(self, record: Record) -> Checkpoint:
-        return Checkpoint(record=record, manifest=self.landed.manifest)
+    notes: tuple[str, ...] = ()
 
 
 def commit(site: Site, asked: Commit) -> Committed:
@@ -73,7 +47,7 @@ def commit(site: Site, asked: Commit) -> Committed:
     if tier_key(site, site.hot) in site.ledger.site().tiers:
         require_identity(site, site.hot)
     asked = _announced(site, asked)
-    taken = _land(site, asked)
+    taken = take(site, asked, state)
     site.progress.step("commit.landed")
     adopted: Record | None = None
     try:
@@ -90,7 +64,9 @@ def commit(site: Site, asked: Commit) -> Committed:
             new = _append(site, asked, placement, record, taken=taken)
             if new is not None:
                 site.progress.step("commit.recorded")
-                return _done(site, asked, Committed(record=record, new=new, why=placement.why), taken)
+                return _done(
+                    site, asked, Committed(record=record, new=new, why=placement.why, notes=taken.notes), taken
+                )
     except LakemarkError:
         _undo(site, taken, adopted)
         raise
@@ -123,30 +99,7 @@ def _announced(site: Site, asked: Commit) -> Commit:
     return replace(asked, spooled=max(here, key=lambda one: one.saved_at, default=None))
 
 
-def _land(site: Site, asked: Commit) -> _Taken:
-    found = site.recogniser.judge(asked.path)
-    roles = dict(found.roles)
-    if asked.spooled is not None:
-        roles |= asked.spooled.roles
-    if found.verdict is not Verdict.COMPLETE and asked.spooled is None:
-        raise Incomplete(
-            f"{asked.path} is {found.verdict}: {found.why}", advice="Commit it when the trainer has finished it."
-        )
-    finished = asked.spooled is not None or not asked.found
-    quiet = (
-        asked.quiet_seconds if asked.quiet_seconds is not None else (0.0 if finished else site.policies.quiet_seconds)
-    )
-    identities = site.workspace.identities(asked.path)
-    landed = site.hot.land(asked.path, quiet_seconds=quiet, roles=roles, progress=site.progress)
-    known = sorted({file.role for file in landed.manifest.regular} - {"other"})
-    declared = bool(asked.spooled and asked.spooled.roles)
-    gaps = gaps_of(known) if declared else found.gaps
-    resumable = not gaps if declared else found.resumable
-    manifest = landed.manifest.judged(framework=found.framework, roles=known, resumable=resumable, gaps=gaps)
-    return _Taken(landed=replace(landed, manifest=manifest), identities=identities)
-
-
-def _placement(site: Site, asked: Commit, taken: _Taken) -> Placement:
+def _placement(site: Site, asked: Commit, taken: Taken) -> Placement:
     save = _save(site, asked, taken)
     placement = place(site.ledger.run(asked.run), save)
     if placement.collides is not None:
@@ -160,19 +113,16 @@ def _placement(site: Site, asked: Commit, taken: _Taken) -> Placement:
     return placement
 
 
-def _save(site: Site, asked: Commit, taken: _Taken) -> Save:
+def _save(site: Site, asked: Commit, taken: Taken) -> Save:
     spooled = asked.spooled
-    directory = site.journal.directory(asked.directory or asked.path.parent)
-    if directory is not None and directory.run != asked.run:
-        directory = None
+    _, directory = bound_directory(site, asked)
     known = {site.journal.known(file) for file in taken.identities}
     return Save(
         step=asked.step,
         content=taken.landed.manifest.content,
         announced=spooled is not None,
         found=asked.found,
-        attempt=(spooled.attempt if spooled else None)
-        or (directory.attempt if directory else _newest(site, asked.run)),
+        attempt=attempt_of(asked, directory, site.ledger.run(asked.run)),
         resumed_timeline=spooled.timeline if spooled else None,
         directory_timeline=directory.timeline if directory else None,
         data=spooled.data if spooled else (),
@@ -182,12 +132,7 @@ def _save(site: Site, asked: Commit, taken: _Taken) -> Save:
     )
 
 
-def _newest(site: Site, run: str) -> str | None:
-    attempt = site.ledger.run(run).attempt
-    return attempt.id if attempt else None
-
-
-def _record(site: Site, asked: Commit, placement: Placement, taken: _Taken) -> Record:
+def _record(site: Site, asked: Commit, placement: Placement, taken: Taken) -> Record:
     spooled = asked.spooled
     base = record_for(
         taken.landed.manifest,
@@ -215,7 +160,7 @@ def _saved_at(site: Site, spooled: Spooled | None, landed: Landed) -> datetime:
     return site.now() if site.simulated_clock else min(landed.newest_mtime, site.now())
 
 
-def _adopt(site: Site, taken: _Taken, record: Record, *, instead_of: Record | None) -> Record:
+def _adopt(site: Site, taken: Taken, record: Record, *, instead_of: Record | None) -> Record:
     """Names the landed tree; where it has the name of a record it did not become, from there."""
     if instead_of is None:
         site.hot.adopt(taken.landed, record)
@@ -228,18 +173,21 @@ def _adopt(site: Site, taken: _Taken, record: Record, *, instead_of: Record | No
     return record
 
 
-def _append(site: Site, asked: Commit, placement: Placement, record: Record, *, taken: _Taken) -> bool | None:
+def _append(site: Site, asked: Commit, placement: Placement, record: Record, *, taken: Taken) -> bool | None:
     """True: appended. False: it was there. None: the ledger moved so that the save would be placed elsewhere now."""
     contents = Contents(record=record, manifest=taken.landed.manifest)
-    body = {
+    body: dict[str, JSON] = {
         "attempt": record.attempt,
         "supersedes": record.supersedes,
         "conflicts_with": placement.conflicts,
         "tier": site.hot.name,
         "node": site.node,
         "linked": taken.landed.linked,
-        "source": str(asked.path),
+        "source": printable(asked.path),
+        "directory": printable(bound_directory(site, asked)[0]),
     }
+    if taken.notes:
+        body["notes"] = list(taken.notes)
     wanted = (placement.timeline, placement.supersedes, placement.conflicts)
 
     def decide(state: RunState) -> Draft:
@@ -276,13 +224,13 @@ def _open_inferred(site: Site, asked: Commit, save: Save, placement: Placement) 
     fork = placement.fork
     if fork is None:
         return
-    directory = asked.directory or asked.path.parent
+    directory, _ = bound_directory(site, asked)
     body = {
         "record": fork.record or None,
         "attempt": save.attempt,
         "fork": fork.as_json(),
         "inferred": True,
-        "directory": str(directory),
+        "directory": printable(directory),
     }
 
     def decide(state: RunState) -> Draft:
@@ -300,7 +248,7 @@ def _open_inferred(site: Site, asked: Commit, save: Save, placement: Placement) 
     site.progress.step("commit.timeline")
 
 
-def _done(site: Site, asked: Commit, made: Committed, taken: _Taken) -> Committed:
+def _done(site: Site, asked: Commit, made: Committed, taken: Taken) -> Committed:
     site.journal.remember(taken.identities, record=made.record.id, why="committed")
     site.progress.step("commit.remembered")
     if asked.spooled is not None:
@@ -309,7 +257,7 @@ def _done(site: Site, asked: Commit, made: Committed, taken: _Taken) -> Committe
     return made
 
 
-def _undo(site: Site, taken: _Taken, adopted: Record | None) -> None:
+def _undo(site: Site, taken: Taken, adopted: Record | None) -> None:
     if adopted is None:
         site.hot.discard(taken.landed)
     elif adopted.id not in site.ledger.run(adopted.run).records:

@@ -25,11 +25,15 @@ _ROUNDS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """Something due that was not done: what, why, and whether trying again later will help by itself."""
+    """Something due that was not done: what, why, and whether trying again later will help by itself.
+
+    planned: nothing is wrong, it is only not time for it yet.
+    """
 
     what: str
     why: str
     transient: bool = False
+    planned: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,7 +66,9 @@ def demote(site: Site, run: str, *, tiers: Sequence[Tier] | None = None) -> Demo
     except LakemarkError as error:
         result.pending.append(_pending(f"releases of {run}", error))
     result.pending.extend(
-        Pending(what=f"{run}@{site.ledger.run(run).records[one.record].record.step} {one.tier}", why=one.why)
+        Pending(
+            what=f"{run}@{site.ledger.run(run).records[one.record].record.step} {one.tier}", why=one.why, planned=True
+        )
         for one in final.waiting
     )
     result.thinned.extend(_thin(site, run))

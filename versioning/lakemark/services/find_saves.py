@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lakemark.errors import Incomplete, LakemarkError
+from lakemark.errors import Incomplete, LakemarkError, NotFound
+from lakemark.model.judging import STATE, whole_state
 from lakemark.model.ledger import RunState
 from lakemark.ports import Directory, Found, Site, Spooled, Verdict
+from lakemark.services.abandoned import Abandoned, Unfinished, sort_out
 from lakemark.services.appending import announced
 from lakemark.services.commit import Commit, Committed, commit
+from lakemark.services.copies import Copies
+from lakemark.services.taking import held
 
 
 @dataclass(slots=True, kw_only=True)
 class Saves:
-    """incomplete: found and not committed, with why. failed: (path, error) of complete ones that could not be committed."""
+    """incomplete: found and not committed, with why; judged anew at each pass. failed: (path, error) of complete ones.
+
+    abandoned: what nobody goes on with; it is left where it is.
+    """
 
     committed: list[Committed] = field(default_factory=list)
     incomplete: list[tuple[Path, str]] = field(default_factory=list)
+    abandoned: list[Abandoned] = field(default_factory=list)
     failed: list[tuple[Path, LakemarkError]] = field(default_factory=list)
 
 
 def commit_found(site: Site) -> Saves:
     """Commits every announced save of every open run, then every complete checkpoint found in watched directories.
 
-    What the node committed, restored or moved aside before is known by its files and left alone. One save that fails does
-    not keep the others out.
+    What the node committed, restored or moved aside before is known by its files and left alone, unread. One save that
+    fails does not keep the others out.
     """
     saves = Saves()
     for run in site.ledger.runs():
@@ -49,13 +57,18 @@ def commit_directory(site: Site, run: str, directory: Path) -> Saves:
     return saves
 
 
-def _announced(site: Site, run: str, saves: Saves) -> None:
-    for spooled in _newest(site, run):
-        if site.workspace.exists(spooled.path.parent) and not site.workspace.exists(spooled.path):
-            saves.incomplete.append((spooled.path, "gone before it was committed"))
-            site.workspace.unspool(spooled)
-            continue
-        _try(site, Commit(path=spooled.path, run=run, step=spooled.step, spooled=spooled, found=True), saves)
+def find_new(site: Site, directory: Path) -> Iterator[Found]:
+    """What lies in the directory and is not known yet, in order of step. Nothing of what is known is read."""
+    yield from site.recogniser.find(directory, skip=lambda paths: known(site, paths))
+
+
+def known(site: Site, paths: Sequence[Path]) -> bool:
+    """Whether every regular file of it is one this node committed, restored or moved aside."""
+    try:
+        files = [file for path in paths for file in site.workspace.identities(path)]
+    except LakemarkError:
+        return False
+    return bool(files) and site.journal.all_known(files)
 
 
 def waiting(site: Site) -> list[tuple[str, Path]]:
@@ -63,17 +76,35 @@ def waiting(site: Site) -> list[tuple[str, Path]]:
     return [(run, spooled.path) for run in site.ledger.runs() for spooled in announced(site, run)]
 
 
-def _directory(site: Site, run: str, directory: Path, saves: Saves) -> None:
-    for found in site.recogniser.find(directory):
-        if found.verdict is Verdict.INCOMPLETE:
-            saves.incomplete.append((found.path, found.why))
-        if found.verdict is not Verdict.COMPLETE or _known(site, found):
+def directories(site: Site, state: RunState) -> Iterator[Path]:
+    """Where the run's trainers save on this node: as `run open --watch` registered it, then as `watch:` says."""
+    seen: set[Path] = set()
+    named = state.watch.get(site.node)
+    wanted = [Path(named)] if named else []
+    wanted.extend(path for one in site.watch if (path := one.directory(state.run)) is not None)
+    for path in wanted:
+        if path not in seen:
+            seen.add(path)
+            yield path
+
+
+def _announced(site: Site, run: str, saves: Saves) -> None:
+    for spooled in _newest(site, run):
+        if site.workspace.exists(spooled.path.parent) and not _is_there(site, spooled.path):
+            saves.incomplete.append((spooled.path, "gone before it was committed"))
+            site.workspace.unspool(spooled)
             continue
-        if found.step is None:
-            saves.incomplete.append((found.path, "step unknown"))
-            continue
-        _try(site, Commit(path=found.path, run=run, step=found.step, found=True, directory=directory), saves)
-    _bind(site, run, directory)
+        _try(site, Commit(path=spooled.path, run=run, step=spooled.step, spooled=spooled, found=True), saves)
+
+
+def _is_there(site: Site, path: Path) -> bool:
+    """Also where the path is only what the names of several files begin with."""
+    if site.workspace.exists(path):
+        return True
+    try:
+        return bool(site.recogniser.judge(path).members)
+    except NotFound:
+        return False
 
 
 def _newest(site: Site, run: str) -> list[Spooled]:
@@ -90,6 +121,50 @@ def _newest(site: Site, run: str) -> list[Spooled]:
     return list(newest.values())
 
 
+def _directory(site: Site, run: str, directory: Path, saves: Saves) -> None:
+    found = list(find_new(site, directory))
+    whole = [one for one in found if one.verdict is Verdict.COMPLETE]
+    mine = Saves()
+    for one in whole:
+        if one.step is not None:
+            asked = Commit(path=one.path, run=run, step=one.step, found=True, directory=directory)
+            _try(site, replace(asked, dropped=_dropped(one, whole)), mine)
+    copies = Copies(site, run)
+    for one in whole:
+        if one.step is None and not copies.is_one(one):
+            mine.incomplete.append((one.path, "step unknown"))
+    saves.committed.extend(mine.committed)
+    saves.failed.extend(mine.failed)
+    _sort(site, run, found, mine.incomplete, saves=saves)
+    _bind(site, run, directory)
+
+
+def _dropped(one: Found, whole: Sequence[Found]) -> frozenset[str]:
+    """Roles that every later save beside it lacks too; none where there is no later one."""
+    later = [
+        held(other).union(other.possible)
+        for other in whole
+        if other.framework == one.framework and (other.step or 0) > (one.step or 0) and whole_state(held(other))
+    ]
+    return frozenset(role for role in STATE if not any(role in roles for roles in later)) if later else frozenset()
+
+
+def _sort(site: Site, run: str, found: Sequence[Found], refused: list[tuple[Path, str]], *, saves: Saves) -> None:
+    """What is not whole goes to `incomplete`, or to `abandoned`."""
+    why = dict(refused)
+    rows = [
+        Unfinished(path=one.path, paths=one.paths, step=one.step, why=why.get(one.path, one.why), temporary=temporary)
+        for one in found
+        if (temporary := one.verdict is Verdict.TEMPORARY) or one.verdict is Verdict.INCOMPLETE or one.path in why
+    ]
+    steps = [
+        one.step for one in found if one.verdict is Verdict.COMPLETE and one.path not in why and one.step is not None
+    ]
+    sorted_out = sort_out(site, site.ledger.run(run), rows, newest_step=max(steps, default=None))
+    saves.incomplete.extend(sorted_out.incomplete)
+    saves.abandoned.extend(sorted_out.abandoned)
+
+
 def _bind(site: Site, run: str, directory: Path) -> None:
     """Whoever saves here now goes on to do so: a directory nobody bound belongs to the newest attempt from now on."""
     state = site.ledger.run(run)
@@ -102,29 +177,13 @@ def _bind(site: Site, run: str, directory: Path) -> None:
         site.journal.bind_directory(directory, made)
 
 
-def _known(site: Site, found: Found) -> bool:
-    """Whether every regular file of it is one this node committed, restored or moved aside."""
-    files = site.workspace.identities(found.path)
-    return bool(files) and all(site.journal.known(file) is not None for file in files)
-
-
 def _try(site: Site, asked: Commit, saves: Saves) -> None:
     try:
         saves.committed.append(commit(site, asked))
     except LakemarkError as error:
         if isinstance(error, Incomplete):
             saves.incomplete.append((asked.path, str(error)))
+        elif isinstance(error, NotFound) and not _is_there(site, asked.path):
+            saves.incomplete.append((asked.path, "gone before it was committed"))
         else:
             saves.failed.append((asked.path, error))
-
-
-def directories(site: Site, state: RunState) -> Iterator[Path]:
-    """Where the run's trainers save on this node: as `run open --watch` registered it, then as `watch:` says."""
-    seen: set[Path] = set()
-    named = state.watch.get(site.node)
-    wanted = [Path(named)] if named else []
-    wanted.extend(path for one in site.watch if (path := one.directory(state.run)) is not None)
-    for path in wanted:
-        if path not in seen:
-            seen.add(path)
-            yield path

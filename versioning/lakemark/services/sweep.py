@@ -14,10 +14,12 @@ from pathlib import Path
 from lakemark.errors import LakemarkError, StoreUnavailable
 from lakemark.model.entry import Contents, Draft
 from lakemark.model.ledger import RunState
+from lakemark.model.names import printable
 from lakemark.model.placing import standing
 from lakemark.model.residence import Move, Release, Tier
 from lakemark.ports import Checkpoint, CheckpointStore, Site
 from lakemark.services import pins, rollback_apply, rollback_decide
+from lakemark.services.abandoned import Abandoned
 from lakemark.services.appending import Settled, checkpoint, require_clock, require_identity
 from lakemark.services.commit import Committed
 from lakemark.services.demote import Pending, demote, present
@@ -31,25 +33,27 @@ from lakemark.services.sources import note_damage
 
 @dataclass(slots=True, kw_only=True)
 class Swept:
-    """said: what was finished, undone, observed or pinned, a sentence each."""
+    """said: what was finished, undone, observed or pinned, a sentence each. abandoned: nobody goes on with it."""
 
     committed: list[Committed] = field(default_factory=list)
     replicated: list[Move] = field(default_factory=list)
     released: list[Release] = field(default_factory=list)
     thinned: list[str] = field(default_factory=list)
     incomplete: list[tuple[Path, str]] = field(default_factory=list)
+    abandoned: list[Abandoned] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
 
-def sweep(site: Site, *, move: bool = True) -> Swept:
-    """move=False: finds and finishes only; replicas stay as they are."""
+def sweep(site: Site, *, find: bool = True, move: bool = True) -> Swept:
+    """move=False: finds and finishes only; replicas stay as they are. find=False: saves are left to who looks for them."""
     result = Swept()
     for name, outcome in register_all(site).items():
         if isinstance(outcome, LakemarkError):
             result.pending.append(_pending(f"tier {name}", outcome))
     _part(result, "unfinished work", lambda: result.said.extend(finish(site)))
-    _part(result, "saves", lambda: _saves(site, result))
+    if find:
+        _part(result, "saves", lambda: _saves(site, result))
     _part(result, "sealed trees", lambda: _orphans(site, result))
     _part(result, "linked files", lambda: result.said.extend(suspects(site)))
     if site.data is not None:
@@ -130,7 +134,11 @@ def _saves(site: Site, result: Swept) -> None:
     saves = commit_found(site)
     result.committed.extend(saves.committed)
     result.incomplete.extend(saves.incomplete)
-    result.pending.extend(_pending(str(path), error) for path, error in saves.failed)
+    result.abandoned.extend(saves.abandoned)
+    result.pending.extend(_pending(printable(path), error) for path, error in saves.failed)
+    for done in saves.committed:
+        noted = done.notes if done.new else ()
+        result.said.extend(f"{done.record.run}@{done.record.step}: {note}" for note in noted)
 
 
 def _rollbacks(site: Site, result: Swept) -> None:

@@ -1,0 +1,62 @@
+"""What people reported of other tools' copies between tiers."""
+
+import shutil
+
+import pytest
+
+from lakemark.adapters.blobs_dir import DirectoryBlobs
+from lakemark.adapters.dvc import DvcStore
+from lakemark.errors import LakemarkError, StoreUnavailable
+from lakemark.model.ledger import Place
+from lakemark.services.replicate import replicate
+from lakemark.services.restore import restore
+from lakemark.services.verify import verify
+from tests.services.on_disk import RUN, hf
+
+
+class Failing(DirectoryBlobs):
+    """Answers 500 to the write of object number `at`, counted from one; 0: to none."""
+
+    at = 0
+    writes = 0
+
+    def write(self, key, stream, size_bytes, *, overwrite):
+        self.writes += 1
+        if self.writes == self.at:
+            raise StoreUnavailable("500 internal error", advice="Try again.")
+        return super().write(key, stream, size_bytes, overwrite=overwrite)
+
+
+# P06: the listing object was sent before, and although, member files were missing
+
+
+def test_nothing_says_that_a_copy_is_whole_before_all_of_it_is_there(yard):
+    yard.open()
+    hf(yard.out, 10)
+    yard.sweep()
+    record = yard.at(10).record
+    warm = yard.home / "site" / "warm"
+    blobs = Failing(warm)
+    site = yard.site(tiers={**yard.site().tiers, "warm": DvcStore(blobs, name="warm", tier_class="warm")})
+    objects = len({file.digest for file in yard.manifest(10).regular})
+    for at in range(1, objects + 1):
+        blobs.at, blobs.writes = at, 0
+        with pytest.raises(LakemarkError):
+            replicate(site, RUN, record.id, to="warm")
+        assert list(warm.rglob("*.dir")) == []
+        assert Place(tier="warm") not in yard.at(10).replicas
+        assert not site.tiers["warm"].records().records
+        shutil.rmtree(warm / "files", ignore_errors=True)
+    blobs.at = 0
+    replicate(site, RUN, record.id, to="warm")
+    (listing,) = warm.rglob("*.dir")
+    assert Place(tier="warm") in yard.at(10).replicas
+    victim = next(path for path in (warm / "files").rglob("*") if path.is_file() and path != listing)
+    victim.unlink()
+    (look,) = verify(site, [yard.at(10)], tier="warm").damaged
+    assert [damage.missing for damage in look.damages] == [True]
+    replicate(site, RUN, record.id, to="warm")
+    assert victim.exists()
+    shutil.rmtree(yard.home / "site" / "hot" / RUN)
+    done = restore(site, RUN, record.id, to=yard.home / "restored")
+    assert done.restored.files_by_place == {"warm": len(yard.manifest(10).regular)}

@@ -1,0 +1,314 @@
+"""What people reported of other tools' discovery, commits and lineage, each with real folders on a real disk."""
+
+import io
+import os
+import random
+import shutil
+import threading
+import zipfile
+from dataclasses import replace
+
+import pytest
+
+from lakemark.errors import Conflict, Incomplete, NotFound
+from lakemark.model.names import is_run, original, run_for
+from lakemark.model.timeline import latest, lineage
+from lakemark.ports import Verdict
+from lakemark.services.commit import Commit, commit
+from lakemark.services.open_run import Opening, open_run
+from lakemark.services.register_tiers import register_all
+from lakemark.services.restore import restore
+from lakemark.services.resume import resume
+from tests.formats.builders import ROLES, dcp, safetensors, save, torch_zip
+from tests.services.on_disk import RUN, age, hf, plain
+
+
+def committed(swept):
+    return [done.record.step for done in swept.committed]
+
+
+# P01: the newest was chosen by comparing names as text
+
+
+def test_the_newest_is_the_greatest_number(yard):
+    yard.open()
+    for step in random.Random(1).sample([900, 1000, 9000, 10000], 4):
+        dcp(yard.out / f"step_{step}")
+    assert committed(yard.sweep()) == [900, 1000, 9000, 10000]
+    assert latest(yard.state()).record.step == 10000
+    assert [found.record.step for found in lineage(yard.state())] == [10000, 9000, 1000, 900]
+    assert [found.step for found in yard.site().recogniser.find(yard.out)] == [900, 1000, 9000, 10000]
+
+
+# P02: a save killed half-way was resumed from, with a file of one role missing
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("rng_state.pth", "rng"), ("scheduler.pt", "scheduler"), ("optimizer.pt", "optimizer")]
+)
+def test_a_step_that_lacks_a_role_every_earlier_one_has_is_not_committed(yard, name, says):
+    yard.open()
+    for step in (10, 20):
+        hf(yard.out, step)
+    path = hf(yard.out, 30, without=(name,))
+    for _ in range(2):
+        swept = yard.sweep()
+        (listed,) = swept.incomplete
+        assert listed[0] == path
+        assert says in listed[1]
+    assert yard.steps() == [10, 20]
+    assert latest(yard.state()).record.step == 20
+    with pytest.raises(Incomplete, match=says):
+        yard.commit(path, 30)
+    resume(yard.site(), RUN, to=yard.out)
+    assert not path.exists()  # moved aside, for it is later than what is resumed
+    assert (yard.out / ".lakemark-aside").exists()
+
+
+def test_so_for_the_dataloader_of_a_sharded_save(yard):
+    yard.open()
+    for step in (10, 20):
+        dcp(yard.out / f"step-{step}", ranks=2)
+    dcp(yard.out / "step-30", ranks=2, fqns=[name for name in ROLES if not name.startswith("dataloader")])
+    swept = yard.sweep()
+    assert committed(swept) == [10, 20]
+    ((path, why),) = swept.incomplete
+    assert (path.name, "lost dataloader, which every earlier step has" in why) == ("step-30", True)
+
+
+def test_the_last_save_of_a_run_may_be_weights_alone(yard):
+    yard.open()
+    dcp(yard.out / "step-10")
+    dcp(yard.out / "step-20", fqns=["model.w"])
+    swept = yard.sweep()
+    assert committed(swept) == [10, 20]
+    assert yard.at(20).record.resumable is False
+    assert any("weights only" in said for said in swept.said)
+    assert resume(yard.site(), RUN, to=yard.out).found.record.step == 10
+
+
+# P04: a failed save left whole shards, empty ones and `.tmp` files under the names of the last checkpoint
+
+
+def test_a_mix_of_whole_and_empty_shards_is_no_checkpoint(yard):
+    yard.open()
+    hf(yard.out, 10)
+    yard.sweep()
+    path = hf(yard.out, 20, without=("model.safetensors",))
+    for shard in range(1, 9):
+        name = f"model-{shard:05}-of-00008.safetensors"
+        save(path / (f"{name}.tmp" if shard == 3 else name), b"" if shard in (5, 7) else safetensors())
+    before = yard.in_hot()
+    ((where, why),) = yard.sweep().incomplete
+    assert where == path
+    assert "00005-of-00008" in why
+    assert "00007-of-00008" in why
+    assert yard.in_hot() == before
+    assert latest(yard.state()).record.step == 10
+
+
+# P05: a restarted job saved the same step into a half-written directory
+
+
+def test_files_of_two_saves_in_one_directory_are_suspect(yard):
+    yard.open()
+    plain(yard.out, 9)
+    yard.sweep()
+    path = yard.out / "step-10"
+    save(path / "ckpt-loss=0.123.pt", torch_zip())
+    age(path, hours=1)
+    save(path / "ckpt-loss=0.119.pt", torch_zip(payload=b"n" * 256))
+    save(path / "optim.pt", torch_zip(payload=b"o" * 256))
+    swept = yard.sweep()
+    assert swept.committed == []
+    ((where, why),) = swept.incomplete
+    assert where == path
+    assert why.startswith("suspect: 'ckpt-loss=0.123.pt'")
+    made = yard.commit(path, 10)  # a person looked at it
+    assert any("0.123" in note for note in made.notes)
+    assert yard.sweep().incomplete == []
+
+
+def test_saving_a_step_again_never_overwrites_the_first(yard):
+    yard.open()
+    plain(yard.out, 9)
+    path = plain(yard.out, 10)
+    yard.sweep()
+    first = yard.at(10).record
+    shutil.rmtree(path)
+    plain(yard.out, 10, model="again", optim="again")
+    yard.sweep()
+    second = yard.at(10).record
+    assert second.id != first.id
+    assert {first.id, second.id} <= yard.in_hot()
+    assert second.timeline == 2
+    with pytest.raises(Conflict):
+        yard.commit(plain(yard.home / "third", 10, model="third"), 10)
+
+
+def test_old_files_of_heavy_roles_are_told_from_copied_configuration(yard):
+    yard.open()
+    hf(yard.out, 10)
+    yard.sweep()
+    path = hf(yard.out, 20)
+    age(path / "config.json", days=30)
+    age(path / "training_args.bin", seconds=1)
+    assert committed(yard.sweep()) == [20]
+    path = hf(yard.out, 30)
+    age(path / "optimizer.pt", days=30)
+    ((where, why),) = yard.sweep().incomplete
+    assert (where, "optimizer.pt" in why) == (path, True)
+    os.utime(path / "optimizer.pt")
+    assert committed(yard.sweep()) == [30]
+
+
+# P07: names that a data server refuses
+
+
+@pytest.mark.parametrize("name", ["gpt--val_loss=2.10-step=1000", "exp/7b.v2", "exp=7b.v2", "Llama:7B"])
+def test_any_run_name_is_mapped_and_back(yard, name):
+    mapped = run_for(name)
+    assert is_run(mapped)
+    assert original(mapped) == name
+    yard.open(mapped)
+    plain(yard.out, 1)
+    assert [done.record.run for done in yard.sweep().committed] == [mapped]
+
+
+def test_two_names_are_never_one():
+    names = ["a.b", "a=b", "a/b", "a:b", "a-b", "x-612e62", "A.B"]
+    assert len({run_for(name) for name in names}) == len(names)
+
+
+# P17: the number was taken from digits in a parent folder
+
+
+def test_only_the_directory_s_own_name_says_its_step(yard):
+    yard.open()
+    project = yard.out / "exp_2024_v3" / "checkpoints"
+    for index in (9, 10):
+        save(project / f"checkpoint_{index}" / "model.safetensors", safetensors(size=index))
+        save(project / f"checkpoint_{index}" / "optimizer.bin", torch_zip(("state",)))
+        save(project / f"checkpoint_{index}" / "scheduler.bin", torch_zip(("last_epoch",)))
+        save(project / f"checkpoint_{index}" / "random_states_0.pkl", torch_zip(("step",)))
+    dcp(yard.out / "exp_2024_v3" / "dcp" / "step-9")
+    dcp(yard.out / "exp_2024_v3" / "dcp" / "step-10")
+    swept = yard.sweep()
+    assert committed(swept) == [9, 10]
+    assert 2024 not in yard.steps()
+    found = {one.path.name: one for one in yard.site().recogniser.find(yard.out)}
+    assert {found[f"checkpoint_{index}"].framework for index in (9, 10)} == {"accelerate"}
+
+
+# P18: half-written and staging directories were counted
+
+
+def test_only_whole_steps_count_and_abandoned_ones_are_listed_apart(yard):
+    yard.open()
+    root = yard.out / "checkpoint"
+    dcp(root / "step-10")
+    dcp(root / "step-20")
+    (root / "step-20" / ".metadata").unlink()
+    dcp(root / "step-30")
+    save(root / "tmp_step-50" / "model_0.pt", torch_zip())
+    save(root / "ft-replicat-0" / "step-10" / "__0_0.distcp", b"x" * 100)
+    save(root / "my notes" / "readme.txt", b"mine")
+    for name in ("step-20", "tmp_step-50", "ft-replicat-0"):
+        age(root / name, days=3)
+    dcp(root / "step-40")
+    (root / "step-40" / ".metadata").unlink()
+    before = sorted(str(path) for path in yard.out.rglob("*"))
+    swept = yard.sweep()
+    assert committed(swept) == [10, 30]
+    assert [path.name for path, _ in swept.incomplete if path.name == "step-40"] == ["step-40"]
+    assert "step-20" in {one.path.name for one in swept.abandoned}
+    assert not {"step-10", "step-30"} & {one.path.name for one in swept.abandoned if one.path.parent == root}
+    assert sorted(str(path) for path in yard.out.rglob("*")) == before  # nothing of it was touched
+    assert yard.steps() == [10, 30]
+
+
+# P22: what does not exist was restored as nothing, and training began anew
+
+
+def test_restoring_what_is_not_committed_fails_and_leaves_the_target_alone(yard):
+    yard.open()
+    dcp(yard.out / "step-10")
+    dcp(yard.out / "step-20")
+    (yard.out / "step-20" / ".metadata").unlink()
+    yard.sweep()
+    for record in ("0" * 64, "f" * 12):
+        with pytest.raises(NotFound):
+            restore(yard.site(), RUN, record, to=yard.home / "restored")
+    assert not (yard.home / "restored").exists()
+    assert yard.steps() == [10]
+
+
+# P29: two lineages of one run both have step 15
+
+
+def test_two_lineages_have_the_same_step_and_both_are_kept(yard):
+    yard.open(job="1")
+    for step in (5, 10, 15):
+        plain(yard.out, step)
+    yard.sweep()
+    first = yard.at(15).record
+    shutil.rmtree(yard.out / "step-15")
+    site = yard.site(
+        policies=replace(yard.site().policies, approval=replace(yard.site().policies.approval, required=False))
+    )
+    resume(site, RUN, to=yard.out, record=yard.at(10).record.id, job="2")
+    plain(yard.out, 15, model="other", optim="other")
+    yard.sweep()
+    second = yard.at(15).record
+    assert (first.timeline, second.timeline) == (1, 2)
+    assert (first.parent, second.parent) == (yard.at(10).record.id,) * 2
+    assert latest(yard.state()).record.id == second.id
+    for record, content in ((first, "weights 15"), (second, "other")):
+        restore(yard.site(), RUN, record.id, to=yard.home / record.id)
+        assert (yard.home / record.id / "model.bin").read_text() == content
+
+
+# P08: several commits at once against one data branch
+
+
+def test_commits_at_once_each_have_their_data(yard, world):
+    data = world.data
+    site = yard.site(data=data, default_repository="data", default_branch="main")
+    register_all(site)
+    opened = open_run(site, Opening(run=RUN, data=("data/main",), watch=yard.out))
+    paths = {step: plain(yard.out, step) for step in range(1, 9)}
+    errors, made = [], []
+    start = threading.Barrier(len(paths) + 2)
+
+    def work(step):
+        start.wait()
+        try:
+            made.append(commit(site, Commit(path=paths[step], run=RUN, step=step)).record)
+        except Exception as error:  # noqa: BLE001 - shown below
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(step,)) for step in (*paths, 1, 2)]  # two of them twice
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    kinds = [entry.kind for entry, _ in site.ledger.entries(RUN)]
+    assert (len(made), kinds.count("committed")) == (10, 8)
+    assert {record.id for record in made} == set(yard.state().records) == yard.in_hot()
+    records = [found.record for found in yard.state().records.values()]
+    assert sorted(record.step for record in records) == list(paths)
+    assert {record.data[0].commit for record in records} == {opened.data[0].commit}
+    assert all(record.bound for record in records)
+
+
+def test_a_zip_that_does_not_end_is_never_committed(yard):
+    yard.open()
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
+        archive.writestr("archive/data.pkl", b"x" * 1000)
+    save(yard.out / "model-10.pt", whole.getvalue()[:-30])
+    swept = yard.sweep()
+    assert swept.committed == []
+    found = yard.site().recogniser.judge(yard.out / "model-10.pt")
+    assert found.verdict is Verdict.INCOMPLETE

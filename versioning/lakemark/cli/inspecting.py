@@ -1,0 +1,77 @@
+"""`inspect`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakemark.cli.output import table
+from lakemark.cli.session import Answer
+from lakemark.errors import Denied
+from lakemark.model.names import printable
+
+if TYPE_CHECKING:
+    from lakemark.ports import Found, Recogniser
+
+_HEADS = ("verdict", "step", "framework", "roles", "path", "why")
+_NO_FRAMEWORK = "generic"
+
+
+def inspect(path: Path, /) -> Answer:
+    """Say what lies at a path, by file rules only: nothing is opened with a framework, nothing is changed.
+
+    Parameters
+    ----------
+    path: Path
+        A checkpoint, or a directory with checkpoints.
+    """
+    from lakemark.site import recogniser
+
+    found = _found(recogniser(), path)
+    document = {"found": [found_view(one) for one in found]}
+    return Answer(document=document, lines=table(_HEADS, map(_row, found)) or [f"no checkpoint in {printable(path)}"])
+
+
+def found_view(found: Found) -> dict[str, Any]:
+    """What was found, as documents show it. Bytes of names that are not UTF-8 come out as escapes."""
+    return {
+        "path": printable(found.path),
+        "framework": found.framework,
+        "step": found.step,
+        "verdict": str(found.verdict),
+        "roles": _roles(found),
+        "possible": [str(role) for role in found.possible],
+        "resumable": found.resumable,
+        "gaps": list(found.gaps),
+        "why": printable(found.why),
+        "members": [printable(member) for member in found.members],
+        "ranks": {printable(name): count for name, count in found.ranks.items()},
+        "unfinished": [printable(name) for name in found.unfinished],
+        "target": None if found.target is None else printable(found.target),
+        "notes": [printable(note) for note in found.notes],
+    }
+
+
+def _found(known: Recogniser, path: Path) -> list[Found]:
+    """The checkpoint at `path`; of a directory that is none, what lies in it. Raises NotFound, Denied."""
+    try:
+        whole = known.judge(path)
+    except Denied:
+        inside = list(known.find(path)) if path.is_dir() else []
+        if inside:
+            return inside
+        raise
+    if path.is_dir() and whole.framework == _NO_FRAMEWORK and whole.step is None and not path.is_symlink():
+        return list(known.find(path))
+    return [whole]
+
+
+def _row(found: Found) -> tuple[object, ...]:
+    roles = ",".join([*_roles(found), *(f"{role}?" for role in found.possible)])
+    step = "-" if found.step is None else found.step
+    notes = "".join(f"; {note}" for note in found.notes)
+    return found.verdict, step, found.framework, roles or "-", printable(found.path), f"{printable(found.why)}{notes}"
+
+
+def _roles(found: Found) -> list[str]:
+    return sorted({str(role) for role in (*found.present, *found.roles.values())})
