@@ -49,9 +49,12 @@ def step(function: Callable[P, R]) -> Task[P, R]:
     return decorate(function)
 
 
-def site(*, actor: str | None = None) -> Site:
-    """This worker's site, acting as the flow run unless a person is named."""
-    return open_site(environ=os.environ, actor=actor or f"flow-run:{flow_run.id or 'none'}")
+def site(*, actor: str | None = None, background: bool = False) -> Site:
+    """This worker's site, acting as the flow run unless a person is named.
+
+    background: nobody waits for it: this process is held to the site's `limits` from now on.
+    """
+    return open_site(environ=os.environ, actor=actor or f"flow-run:{flow_run.id or 'none'}", background=background)
 
 
 def require_node(here: Site, node: str | None) -> None:

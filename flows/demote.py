@@ -15,7 +15,7 @@ from lakemark.services.sweep import Swept, collect
 @_edge.step
 def move(run: str, node: str | None) -> Demoted:
     """One pass over the replicas of one run."""
-    here = _edge.site()
+    here = _edge.site(background=True)
     _edge.require_node(here, node)
     return demote_run(here, run)
 
@@ -23,7 +23,7 @@ def move(run: str, node: str | None) -> Demoted:
 @_edge.step
 def collect_condemned(node: str | None) -> Swept:
     """Removes what nothing claims any more, after the grace."""
-    here = _edge.site()
+    here = _edge.site(background=True)
     _edge.require_node(here, node)
     swept = Swept()
     collect(here, swept)

@@ -24,7 +24,7 @@ _PAGE: Final = 200
 @_edge.step
 def find_and_finish(node: str | None) -> Swept:
     """Commits finds and announced saves; moves no replica."""
-    here = _edge.site()
+    here = _edge.site(background=True)
     _edge.require_node(here, node)
     return sweep_site(here, move=False)
 

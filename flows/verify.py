@@ -15,7 +15,7 @@ from lakemark.services.verify import verify as verify_records
 @_edge.step
 def read_back(run: str, tier: str | None, node: str | None) -> Verified:
     """Reads every reachable replica of a run back, and records what was seen."""
-    here = _edge.site()
+    here = _edge.site(background=True)
     _edge.require_node(here, node)
     records = [found for found in here.ledger.run(run).records.values() if found.pruned is None]
     return verify_records(here, records, tier=tier)

@@ -92,7 +92,7 @@ HEX = "ab" * 32
         ("up", 2),
         ("init . --profile huge", 2),
         ("init other --profile node", 2),
-        ("init other --profile reader --ledger https://example.org/ledger.git", 2),
+        ("init other --profile node --ledger https://example.org/ledger.git", 2),
         ("--config nowhere.yaml ls", 2),
     ],
 )
@@ -234,8 +234,10 @@ def test_an_unreadable_folder_of_a_checkpoint_is_8(trained, require_root):
     path = trained.save(400)
     (path / "private").mkdir(mode=0o700)
     os.chmod(trained.home, 0o755)
-    program = "from lakemark.formats.generic import GenericRecogniser as G; from pathlib import Path; import sys, os\n"
-    program += "os.setuid(65534)\ntry: G().judge(Path(sys.argv[1]))\nexcept Exception as e: print(e.exit_code)"
+    program = (
+        "from lakemark.formats import recogniser; from pathlib import Path; import sys, os\nknown = recogniser()\n"
+    )
+    program += "os.setuid(65534)\ntry: known.judge(Path(sys.argv[1]))\nexcept Exception as e: print(e.exit_code)"
     for folder in [path, *path.parents]:
         if folder.stat().st_uid == 0 and folder != folder.parent and "pytest" in str(folder):
             folder.chmod(folder.stat().st_mode | 0o755)

@@ -11,6 +11,8 @@ LINES = [
     "run reopen r1 --reason x",
     "commit unseen/step-400 --run r1 --step 400",
     "sweep",
+    "watch",
+    "watch --install",
     "replicate r1@100 --to cold",
     "release r1@100 --from hot",
     "restore r1@100 --to new",

@@ -50,7 +50,7 @@ def test_an_unknown_command_says_which_one_is_nearest(shared, typed, meant):
     assert f"lakemark {meant}" in error["advice"]
 
 
-@pytest.mark.parametrize("later", ["hold", "quarantine", "prune", "drill", "watch", "serve", "report"])
+@pytest.mark.parametrize("later", ["hold", "quarantine", "prune", "drill", "serve", "report"])
 def test_commands_of_later_versions_are_not_there(shared, later):
     assert shared(later).code == 2
 

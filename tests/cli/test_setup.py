@@ -44,8 +44,8 @@ def test_again_keeps_everything(trained):
     assert not (trained.home / "sandbox").exists()
 
 
-def test_joining_a_shared_ledger_is_said_to_be_impossible(empty):
-    for words in (["--profile", "node"], ["--profile", "reader", "--ledger", "https://git.example.org/ledger.git"]):
+def test_joining_a_shared_ledger_is_said_to_be_impossible_but_for_readers(empty):
+    for words in (["--profile", "node"], ["--profile", "solo", "--ledger", "https://git.example.org/ledger.git"]):
         error = empty.fails("init", "site", *words)
         assert (error["kind"], error["exit_code"]) == ("Usage", 2)
         assert "one node" in error["message"]

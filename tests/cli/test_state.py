@@ -140,9 +140,9 @@ def test_doctor_names_what_is_configured_to_no_effect(trained):
         return next(one for one in trained.ok("doctor")["checks"] if one["name"] == "unused configuration")
 
     assert check()["detail"] == "none"
-    trained.settings("cpus: 2", "cpus: 7")
+    trained.settings("heartbeat: null", "heartbeat: https://example.org/x")
     assert check()["ok"] is True
-    assert check()["detail"].endswith("limits.cpus")
+    assert check()["detail"].endswith("notify.heartbeat")
 
 
 def test_a_full_capacity_of_hot_is_found_by_doctor(trained):

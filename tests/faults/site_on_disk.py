@@ -14,7 +14,7 @@ from lakemark.adapters.git_pointer import Remote
 from lakemark.adapters.journal import SqliteJournal
 from lakemark.adapters.local import LocalWorkspace
 from lakemark.adapters.tree import TreeStore
-from lakemark.formats.generic import GenericRecogniser
+from lakemark.formats import recogniser
 from lakemark.index import Index
 from lakemark.model.residence import Residence
 from lakemark.ports import Policies, Quiet, Site, Strength
@@ -63,7 +63,7 @@ def make_site(home: Path, data, clock: Clock, *, progress=None, actor="ana@node-
         data=data,
         workspace=LocalWorkspace(),
         journal=SqliteJournal(home / "journal.sqlite"),
-        recogniser=GenericRecogniser(),
+        recogniser=recogniser(),
         now=clock,
         policies=Policies(residence=residence, require_pin=Strength.GUARDED, quiet_seconds=0.0),
         restore_root=home / "restores",

@@ -39,6 +39,7 @@ tiers: {{hot: {{class: hot, kind: tree, path: hot, landing: auto, min_free: 1%, 
 copies: 1
 residence: {{hot: {{keep_last: 2, settle: 10m}}, warm: {{admit: all, keep_for: 7d, settle: 1h}}, cold: {{admit: all}}}}
 approval: {{required: true, alone_after: 15m, expires_after: 24h, prune_share: 20%, allowed_signers: null}}
+limits: {{cpus: 2, nice: 0, io_class: none, bandwidth: null}}
 restore_root: restores
 sandbox: {{dir: sandbox, s3: null, lakefs: stand-in, prefect: server}}
 simulated_clock: true

@@ -27,10 +27,6 @@ def test_defaults_are_not_named(configured):
         ("drill: {command: python load.py, scratch_max: 1GiB}", ["drill.command", "drill.scratch_max"]),
         ("flows: {task_runner: dask}", ["flows.task_runner"]),
         ("serve: {token_file: token, proxy_header: X-User}", ["serve.token_file", "serve.proxy_header"]),
-        (
-            "limits: {cpus: 1, nice: 0, io_class: none, bandwidth: 1MiB/s}",
-            ["limits.cpus", "limits.nice", "limits.io_class", "limits.bandwidth"],
-        ),
         ("notify: {webhook: 'https://example.org/x'}", ["notify.webhook"]),
     ],
 )
@@ -55,7 +51,7 @@ def readers(pattern):
     return [file.name for file in files if re.search(pattern, file.read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize("section", ["drill", "flows", "serve", "limits", "notify"])
+@pytest.mark.parametrize("section", ["drill", "flows", "serve", "notify"])
 def test_nothing_reads_a_section_that_is_named_whole(section):
     assert readers(rf"settings\.{section}\b") == []
 
@@ -70,11 +66,25 @@ def test_nothing_asks_the_policies_for_what_is_only_passed_on():
 
 
 def test_the_keys_that_are_looked_for_are_all_of_them():
-    whole = {"drill", "flows", "serve", "limits", "notify"}
+    whole = {"drill", "flows", "serve", "notify"}
     single = {key for section, keys in UNUSED.items() if section not in whole for key in keys}
     assert single == {"rto", "prune_share", "max_delete"}
 
 
-@pytest.mark.parametrize("key", ["rpo", "idle_after", "min_keep", "grace", "alone_after", "expires_after", "seen_as"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "rpo",
+        "idle_after",
+        "min_keep",
+        "grace",
+        "alone_after",
+        "expires_after",
+        "seen_as",
+        "nice",
+        "io_class",
+        "bandwidth",
+    ],
+)
 def test_others_are_read(key):
     assert readers(rf"\.{key}\b")

@@ -8,35 +8,25 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from fractions import Fraction
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from lakemark.background import hold_to_limits
 from lakemark.errors import Denied, Misconfigured, NotFound
-from lakemark.model.residence import Admit, Residence
-from lakemark.model.retention import Best, RetentionPolicy
 from lakemark.ports import (
-    Approval,
     CheckpointStore,
     DataVersions,
-    Policies,
     Progress,
     Quiet,
     Recogniser,
     Site,
-    Strength,
     Watched,
 )
 from lakemark.settings import (
-    AdmitSettings,
-    BestSettings,
     DirectoryTier,
-    HotTree,
     Loaded,
-    PolicySettings,
-    ResidenceSettings,
     S3Tier,
     Settings,
     clock_from,
@@ -46,11 +36,13 @@ from lakemark.settings import (
     load,
     with_sandbox,
 )
+from lakemark.settings.rules import hot_tier, policies
 
 if TYPE_CHECKING:
     from lakemark.adapters.blobs import Blobs
     from lakemark.adapters.git import GitLedger
     from lakemark.adapters.git_pointer import Remote
+    from lakemark.adapters.pacing import Pace
     from lakemark.adapters.tree import TreeStore
     from lakemark.index import Index
 
@@ -64,14 +56,23 @@ def configuration(
 
 @dataclass(frozen=True)
 class Parts:
-    """A site's parts, each made at its first use: a command that only lists pays for the ledger and the index alone."""
+    """A site's parts, each made at its first use: a command that only lists pays for the ledger and the index alone.
+
+    background: `limits.bandwidth` holds for what its stores read, and so for what they copy.
+    """
 
     loaded: Loaded
     environ: Mapping[str, str]
+    background: bool = False
 
     @property
     def settings(self) -> Settings:
         return self.loaded.settings
+
+    @property
+    def reads_only(self) -> bool:
+        """Whether this machine only restores, from a site whose ledger it mirrors."""
+        return self.settings.profile == "reader"
 
     @cached_property
     def keys(self) -> Mapping[str, str]:
@@ -92,21 +93,35 @@ class Parts:
     @cached_property
     def ledger(self) -> GitLedger:
         """The node's ledger. Raises NotFound or Misconfigured where `init` never ran, Denied for another owner's."""
+        if self.reads_only:
+            from lakemark.adapters.git_mirror import ReadOnlyLedger
+
+            return ReadOnlyLedger(self.settings.ledger.path, cache=self.index)
         if self.settings.ledger.remote is not None:
             raise Misconfigured(
                 "`ledger.remote` is set, and this version keeps the ledger of one node only",
-                advice="Set `ledger: {remote: null}`.",
+                advice="Set `ledger: {remote: null}`, or `profile: reader` for a machine that only restores.",
             )
         from lakemark.adapters.git import GitLedger
 
         return GitLedger(self.settings.ledger.path, remotes=remotes(self.settings), cache=self.index)
 
     @cached_property
+    def pace(self) -> Pace | None:
+        """None where nothing is held back."""
+        rate = self.settings.limits.bandwidth if self.background else None
+        if rate is None:
+            return None
+        from lakemark.adapters.pacing import Pace
+
+        return Pace(rate)
+
+    @cached_property
     def hot(self) -> TreeStore:
         name, tier = hot_tier(self.settings)
         from lakemark.adapters.tree import TreeStore
 
-        return TreeStore(
+        hot = TreeStore(
             tier.path,
             name=name,
             node=self.settings.node,
@@ -115,6 +130,11 @@ class Parts:
             min_free=tier.min_free,
             capacity_bytes=tier.capacity,
         )
+        if self.pace is None:
+            return hot
+        from lakemark.adapters.pacing import PacedHot
+
+        return cast("TreeStore", PacedHot(hot, self.pace))
 
     @cached_property
     def data(self) -> DataVersions | None:
@@ -145,6 +165,10 @@ class Parts:
             blobs, shared = s3_blobs(tier, self.keys, journal=self.loaded.home / "uploads" / name), tier.shared
         else:
             raise Misconfigured(f"the tier {name} is of the kind {type(tier).__name__}", advice="Use directory or s3.")
+        if self.pace is not None:
+            from lakemark.adapters.pacing import PacedBlobs
+
+            blobs = cast("Blobs", PacedBlobs(blobs, self.pace))
         return DvcStore(
             blobs,
             name=name,
@@ -196,16 +220,22 @@ def open_site(
     environ: Mapping[str, str] = os.environ,
     actor: str | None = None,
     progress: Progress | None = None,
+    background: bool = False,
 ) -> Site:
-    """The site of the configuration that applies here. `actor`: who acts; by default user@node."""
-    return site_of(Parts(configuration(config, environ=environ), environ), actor=actor, progress=progress)
+    """The site of the configuration that applies here. `actor`: who acts; by default user@node.
+
+    background: for work that nobody waits for: this thread and what it starts are held to the site's `limits`.
+    """
+    parts = Parts(configuration(config, environ=environ), environ, background=background)
+    if background:
+        hold_to_limits(parts.settings)
+    return site_of(parts, actor=actor, progress=progress)
 
 
 def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None = None) -> Site:
     """The `Site` services work with. Raises Misconfigured for a promise this version can't keep."""
     from lakemark.adapters.journal import SqliteJournal
     from lakemark.adapters.local import LocalWorkspace
-    from lakemark.formats.generic import GenericRecogniser
 
     settings = parts.settings
     _require_unsigned(settings)
@@ -218,9 +248,9 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
         hot=parts.hot,
         tiers=Stores(parts),
         data=parts.data,
-        workspace=LocalWorkspace(),
+        workspace=LocalWorkspace(data_endpoint=settings.data.endpoint if settings.data else None),
         journal=SqliteJournal(settings.ledger.path.with_suffix(".journal.sqlite")),
-        recogniser=GenericRecogniser(),
+        recogniser=cast("Recogniser", Later(recogniser)),
         now=parts.now,
         policies=policies(settings),
         watch=tuple(Watched(path=one.path, run=one.run, data=one.data, seen_as=one.seen_as) for one in settings.watch),
@@ -228,6 +258,7 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
         default_repository=settings.data.repository if settings.data else None,
         default_branch=settings.data.branch if settings.data else None,
         simulated_clock=is_simulated(parts.environ),
+        reads_only=parts.reads_only,
         seconds=time.monotonic,
         progress=progress or Quiet(),
     )
@@ -247,6 +278,31 @@ def init_ledger(parts: Parts) -> str:
     from lakemark.adapters.git import init
 
     return init(parts.settings.ledger.path)
+
+
+def refresh_mirror(parts: Parts) -> str | None:
+    """Brings a reader's mirror up to date; what is wrong where the one from before must do. Of others: nothing.
+
+    Raises what `git_mirror.refresh` does where there is no mirror yet, and Refused for a history that was replaced.
+    """
+    remote = parts.settings.ledger.remote
+    if not parts.reads_only or remote is None:
+        return None
+    from lakemark.adapters.git_mirror import refreshed
+
+    return refreshed(parts.settings.ledger.path, remote)
+
+
+def mirrored(path: Path, ledger: str, *, base: Path) -> tuple[str, Mapping[str, Mapping[str, str]]]:
+    """Makes the mirror of a ledger named by URL or path.
+
+    Answers its name as the configuration keeps it, and the tiers it tells how to reach: name -> keys.
+    """
+    from lakemark.adapters.git_mirror import refresh, tiers
+
+    remote = str((base / ledger).absolute()) if (base / ledger).is_dir() else ledger
+    refresh(path, remote)
+    return remote, tiers(path)
 
 
 def ledger_tips(settings: Settings) -> Mapping[str, str]:
@@ -274,10 +330,10 @@ def identity_at(path: Path) -> str | None:
 
 
 def recogniser() -> Recogniser:
-    """Tells checkpoints by file rules."""
-    from lakemark.formats.generic import GenericRecogniser
+    """Tells checkpoints by file rules. Raises Misconfigured for a format of a third party that can't be loaded."""
+    from lakemark import formats
 
-    return GenericRecogniser()
+    return formats.recogniser()
 
 
 def digests_of(content: bytes, part_size_bytes: int) -> tuple[str, tuple[str, ...]]:
@@ -288,64 +344,6 @@ def digests_of(content: bytes, part_size_bytes: int) -> tuple[str, tuple[str, ..
     digester.update(memoryview(content))
     found = digester.finish()
     return found.digest, found.parts
-
-
-def hot_tier(settings: Settings) -> tuple[str, HotTree]:
-    """The node's hot tier: the first of class hot."""
-    for name, tier in settings.tiers.items():
-        if isinstance(tier, HotTree):
-            return name, tier
-    raise Misconfigured("no tier is of class hot", advice="Add `hot: {class: hot, kind: tree, path: hot}` to `tiers`.")
-
-
-def policies(settings: Settings) -> Policies:
-    """The site's rules as the model takes them."""
-    _, hot = hot_tier(settings)
-    retention = settings.retention
-    rules = {"default": policy(retention.default), "abandoned": policy(retention.abandoned)}
-    rules |= {pattern: policy(one) for pattern, one in retention.runs.items()}
-    best = (_best(retention.default.best),) if retention.default.best else ()
-    return Policies(
-        copies=settings.copies,
-        residence={name: residence(one, best) for name, one in settings.residence.items()},
-        retention=rules,
-        retention_zone=retention.zone,
-        min_keep=retention.min_keep,
-        max_delete=Fraction(retention.max_delete),
-        grace=retention.grace,
-        require_pin=Strength(settings.data.require_pin) if settings.data else Strength.NONE,
-        approval=Approval(
-            required=settings.approval.required,
-            alone_after=settings.approval.alone_after,
-            expires_after=settings.approval.expires_after,
-        ),
-        when_full=hot.when_full if retention.apply else "stop",  # `apply: false` deletes nothing by policy
-    )
-
-
-def policy(given: PolicySettings) -> RetentionPolicy:
-    """A retention policy as the model takes it."""
-    return RetentionPolicy(
-        keep_last=given.keep_last or 0,
-        hourly=given.hourly,
-        daily=given.daily,
-        weekly=given.weekly,
-        monthly=given.monthly,
-        yearly=given.yearly,
-        every_steps=given.every_steps,
-        best=(_best(given.best),) if given.best else (),
-        keep_for=given.keep_for,
-    )
-
-
-def residence(given: ResidenceSettings, best: tuple[Best, ...]) -> Residence:
-    """A tier's residence as the model takes it; `best` is retention's."""
-    return Residence(
-        keep_last=given.keep_last,
-        settle=given.settle or timedelta(0),
-        keep_for=given.keep_for,
-        admit=_admit(given.admit, best),
-    )
 
 
 def remotes(settings: Settings) -> dict[str, Remote]:
@@ -381,13 +379,3 @@ def s3_blobs(tier: S3Tier, keys: Mapping[str, str], *, journal: Path) -> Blobs:
     pair = credentials(tier.credentials, environ=keys)
     token = pair.session_token.reveal() if pair.session_token else None
     return S3Blobs(place, Credentials(pair.access_key_id, pair.secret_access_key.reveal(), token), journal=journal)
-
-
-def _best(given: BestSettings) -> Best:
-    return Best(metric=given.metric, mode=given.mode, keep=given.keep)
-
-
-def _admit(given: str | AdmitSettings, best: tuple[Best, ...]) -> Admit:
-    if isinstance(given, AdmitSettings):
-        return Admit(every=given.every, newest=given.newest, best=best if given.best else ())
-    return Admit(everything=given == "all", retained=given == "retained")

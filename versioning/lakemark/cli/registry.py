@@ -70,9 +70,10 @@ COMMANDS: Final = (
     Command("run show", "runs:show_run", "Show a run: timelines, pins, last record, recovery point.", (3,)),
     Command("run close", "runs:close_run", "Close a run: nothing more is committed to it.", (3, 5, 6, 7)),
     Command("run reopen", "runs:reopen_run", "Reopen a closed run.", (3, 5, 6, 7)),
-    Command("inspect", "commits:inspect", "Say what lies at a path; changes nothing.", (3, 4)),
+    Command("inspect", "inspecting:inspect", "Say what lies at a path; changes nothing.", (3, 8)),
     Command("commit", "commits:commit", "Commit a checkpoint.", (3, 4, 5, 6, 7)),
     Command("bind", "commits:bind", "Say what data a record or run was trained with.", (3, 5, 6, 7)),
+    Command("watch", "watching:watch", "The node's service: find, commit, open, move; one per node.", (3, 4, 7)),
     Command(
         "sweep", "commits:sweep", "One pass: find saves, finish what was interrupted, move replicas.", (3, 4, 5, 6, 7)
     ),
@@ -82,7 +83,7 @@ COMMANDS: Final = (
     Command("replicate", "moving:replicate", "Add a verified replica in a tier.", (3, 4, 5, 6, 7)),
     Command("release", "moving:release", "Drop a replica; slower ones are read back first.", (3, 4, 5, 6, 7)),
     Command("restore", "moving:restore", "Bring a checkpoint's files back to an empty directory.", (3, 4, 5, 6, 7)),
-    Command("resume", "moving:resume", "Make a run's directory ready to train on.", (3, 4, 5, 6, 7)),
+    Command("resume", "resuming:resume", "Make a run's directory ready to train on.", (3, 4, 5, 6, 7)),
     Command("as-of", "asof:as_of", "What a run and its data were at some time.", (3, 6)),
     Command("rollback plan", "rollbacks:plan", "What going back would do; nothing is changed.", (3, 4, 6, 7)),
     Command("rollback request", "rollbacks:request", "Ask to go back; somebody else approves.", (3, 4, 5, 6, 7)),
@@ -99,6 +100,19 @@ COMMANDS: Final = (
     Command("config schema", "configuring:schema", "JSON schema of lakemark.yaml."),
     Command("flows deploy", "sandboxing:deploy", "Bring Prefect's deployments to what prefect.yaml says.", (3, 6)),
 )
+
+
+READING: Final = frozenset({
+    "init", "doctor", "status", "run ls", "run show", "inspect", "ls", "show", "log", "restore", "as-of", "rollback ls",
+    "rollback show", "pins", "tiers", "config show", "config schema",
+})  # fmt: skip
+"""Commands that a machine of the profile reader may give."""
+
+
+def named(words: Sequence[str]) -> str | None:
+    """The command that these words begin with; None where they name none."""
+    names = {command.name for command in COMMANDS}
+    return next((name for count in (2, 1) if (name := " ".join(words[:count])) in names), None)
 
 
 def application(words: Sequence[str] = ()) -> App:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from lakemark.cli.output import instant, plain, size, table
 from lakemark.cli.session import Answer, Session, session
+from lakemark.cli.watch_state import seen, view, watch_problems
 from lakemark.errors import Incomplete
 from lakemark.model.instants import to_text
 from lakemark.services.status import RED, PlaceSeen, Problem, Rules, ServerSeen, problems_around, problems_of
@@ -37,6 +38,8 @@ def status() -> Answer:
     waiting = list(_announced(here))
     alarms = here.history.index.alarms()
     problems += problems_around(places=_places(here), servers=servers, waiting=waiting, alarms=alarms)
+    watch = seen(here)
+    problems += watch_problems(here, watch)
     problems.sort(key=lambda problem: problem.colour != RED)
     red = any(problem.colour == RED for problem in problems)
     runs = [_run_view(here, state) for state in states]
@@ -45,12 +48,16 @@ def status() -> Answer:
         "problems": [_problem_view(problem) for problem in problems],
         "runs": runs,
         "services": [
-            {"name": one.name, "url": one.url, "ok": one.ok, "detail": one.detail, "pid": one.pid} for one in servers
+            *(
+                {"name": one.name, "url": one.url, "ok": one.ok, "detail": one.detail, "pid": one.pid}
+                for one in servers
+            ),
+            *view(here, watch),
         ],
         "waiting": waiting,
         "now": to_text(rules.now),
     }
-    lines = _lines(problems, runs, servers)
+    lines = [*_lines(problems, runs, servers), *(f"{one['name']}: {one['detail']}" for one in view(here, watch))]
     return Answer(document=document, lines=lines, exit_code=Incomplete.exit_code if red else 0)
 
 

@@ -16,6 +16,8 @@ from lakemark.model.views import safe_at
 
 RED = "red"
 AMBER = "amber"
+_STALE_SECONDS = 60.0
+_TROUBLES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,27 @@ class ServerSeen:
     ok: bool
     detail: str = ""
     pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchSeen:
+    """The node's service. pid: of the process that runs; None: none does. stopped: it ended as it should.
+
+    alive_at: when it last said so. troubles: (what, why, since) of what it finds wrong.
+    """
+
+    node: str
+    pid: int | None
+    stopped: bool = False
+    alive_at: datetime | None = None
+    every_seconds: float = 0.0
+    troubles: tuple[tuple[str, str, datetime], ...] = ()
+    readable: bool = True
+
+    def stale(self, now: datetime) -> bool:
+        """Whether it has not been heard of for three rounds."""
+        late = timedelta(seconds=max(_STALE_SECONDS, 3 * self.every_seconds))
+        return self.alive_at is not None and now - self.alive_at > late
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +125,28 @@ def problems_around(
         yield Problem(colour=AMBER, what=what, next="lakemark sweep")
     for alarm in alarms:
         yield Problem(colour=RED, what=alarm, next="lakemark verify --invariants")
+
+
+def problems_of_watch(watch: WatchSeen, *, now: datetime) -> Iterator[Problem]:
+    """What is wrong with the node's service, and what it finds wrong itself."""
+    again = "Start it: `systemctl --user restart lakemark-watch`, or `lakemark watch`; it goes on where it stopped."
+    if watch.pid is None:
+        if not watch.stopped:
+            what = f"the service of {watch.node} ended without a word"
+            yield Problem(colour=AMBER, what=what, since=watch.alive_at, next=again)
+        return
+    if not watch.readable:
+        yield Problem(colour=AMBER, what=f"the service of {watch.node} leaves no state that can be read", next=again)
+    elif watch.stale(now):
+        what = f"the service of {watch.node}, process {watch.pid}, gives no sign of life"
+        yield Problem(colour=AMBER, what=what, since=watch.alive_at, next=again)
+    for what, why, since in watch.troubles[:_TROUBLES]:
+        yield Problem(
+            colour=AMBER, what=f"{what}: {why}", since=since, next="lakemark doctor; it is tried again by itself"
+        )
+    if len(watch.troubles) > _TROUBLES:
+        what = f"the service of {watch.node} finds {len(watch.troubles) - _TROUBLES} more wrong"
+        yield Problem(colour=AMBER, what=what, next="lakemark sweep lists all")
 
 
 def _recovery_point(state: RunState, rules: Rules) -> Iterator[Problem]:

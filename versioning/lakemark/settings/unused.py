@@ -13,7 +13,6 @@ UNUSED: Final[Mapping[str, tuple[str, ...]]] = {
     "drill": ("command", "scratch_max"),
     "flows": ("task_runner",),
     "serve": ("token_file", "proxy_header"),
-    "limits": ("cpus", "nice", "io_class", "bandwidth"),
     "notify": ("webhook", "heartbeat"),
 }
 UNUSED_OF_TIERS: Final = ("high_water", "low_water", "peers")

@@ -1,0 +1,321 @@
+"""Watch: what a node's service does. Four kinds of work that may run beside each other, so that none waits for another's server.
+
+announced   commits what trainers announced                          as soon as they do
+found       looks through their directories                          when something changed there and was quiet, and in turn
+tended      opens runs, keeps pins, rollbacks and hot in order       in turn
+moved       replicates, reads back, releases, collects               after commits, and in turn
+
+Each is what `sweep` does, in smaller pieces: whoever comes second finds it done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from lakemark.errors import LakemarkError, StoreUnavailable
+from lakemark.model.ledger import RunState
+from lakemark.model.names import printable
+from lakemark.ports import Site
+from lakemark.ports.watching import Lookout
+from lakemark.services.demote import Pending, demote, present
+from lakemark.services.find_saves import Saves, commit_directory, directories
+from lakemark.services.freshen import freshen
+from lakemark.services.open_watched import open_watched
+from lakemark.services.problems import Problems
+from lakemark.services.rounds import Done
+from lakemark.services.sweep import Swept, collect, sweep
+
+TEND_EVERY: Final = timedelta(minutes=5)
+COLLECT_EVERY: Final = timedelta(minutes=15)
+_AT_ONCE: Final = 4
+_LOOKED_THROUGH_AT_ONCE: Final = 8
+"""Most of them wait for files to be quiet."""
+PATIENCE: Final = timedelta(minutes=10)
+"""How long a save may be unfinished before that is said."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Totals:
+    """Since the service began."""
+
+    opened: int = 0
+    committed: int = 0
+    replicated: int = 0
+    released: int = 0
+    last_committed_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class _Turns:
+    """One kind of work at a time for each run: two would hash the same save."""
+
+    _busy: set[str] = field(default_factory=set)
+    _lock: Lock = field(default_factory=Lock)
+
+    @contextmanager
+    def of(self, run: str) -> Iterator[bool]:
+        """Whether it is the caller's turn."""
+        with self._lock:
+            mine = run not in self._busy
+            self._busy.add(run)
+        try:
+            yield mine
+        finally:
+            if mine:
+                with self._lock:
+                    self._busy.discard(run)
+
+
+class Watch:
+    """stopping: set to begin no more work.
+
+    say: told a line whenever something was done or changed for better or worse. Safe to be called by any thread.
+
+    moving: called when there is something to move, freshly committed.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        lookout: Lookout,
+        *,
+        say: Callable[[str], None],
+    ) -> None:
+        self.site = site
+        self.lookout = lookout
+        self.problems = Problems()
+        self.totals = Totals()
+        self.stopping = False
+        self.say = say
+        self.moving: Callable[[], None] = lambda: None
+        self._turns = _Turns()
+        self._listening = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="lakemark-announced")
+        self._looking = ThreadPoolExecutor(_LOOKED_THROUGH_AT_ONCE, thread_name_prefix="lakemark-found")
+        self._count = Lock()
+        self._tended_at: datetime | None = None
+        self._collected_at: datetime | None = None
+        self._moved_all_at: datetime | None = None
+        self._moved: dict[str, int] = {}
+
+    # Saves
+
+    def announced(self, runs: frozenset[str] | None) -> Done:
+        """Commits the announced saves of these runs; None: of all that are open."""
+        return self._each(runs, self._spool, whole=False)
+
+    def found(self, runs: frozenset[str] | None) -> Done:
+        """Looks through the directories of these runs, and for what was announced; keeps their run files fresh."""
+        return self._each(runs, self._directories, whole=True)
+
+    def _each(self, runs: frozenset[str] | None, work: Callable[[RunState, Saves], None], *, whole: bool) -> Done:
+        """A few runs at a time: one whose files must be quiet first, or that is large, does not keep the others waiting."""
+        wanted = [run for run in self.site.ledger.runs() if runs is None or run in runs]
+        pool = self._looking if whole else self._listening
+        done = list(pool.map(partial(self._one, work=work, whole=whole), wanted))
+        return Done(again=frozenset(run for run, mine in zip(wanted, done, strict=True) if not mine))
+
+    def _one(self, run: str, *, work: Callable[[RunState, Saves], None], whole: bool) -> bool:
+        """False where another round is busy with the run."""
+        with self._turns.of(run) as mine:
+            if mine and not self.stopping:
+                self._saves(run, work, whole=whole)
+        return mine
+
+    def _saves(self, run: str, work: Callable[[RunState, Saves], None], *, whole: bool) -> None:
+        saves = Saves()
+        pending: list[Pending] = []
+        with _gathering(pending, f"saves of {run}"):
+            state = self.site.ledger.run(run)
+            if not state.closed:
+                work(state, saves)
+        with _gathering(pending, f"the run file of {run}"):
+            if whole or saves.committed:
+                freshen(self.site, run)
+        self._committed(saves)
+        pending += [_pending(printable(path), error) for path, error in saves.failed]
+        self._note(_scope(run), pending, whole=whole)
+        waiting = [Pending(what=f"incomplete {printable(path)}", why=why) for path, why in saves.incomplete]
+        self._note(f"{_scope(run)}, unfinished", waiting, whole=whole, patience=PATIENCE)
+
+    def _spool(self, state: RunState, saves: Saves) -> None:
+        """The spool is no directory of the run: only announcements are looked at."""
+        _add(saves, commit_directory(self.site, state.run, self.site.spool(state.run)))
+
+    def _directories(self, state: RunState, saves: Saves) -> None:
+        self._spool(state, saves)
+        for directory in directories(self.site, state):
+            _add(saves, commit_directory(self.site, state.run, directory))
+
+    def _committed(self, saves: Saves) -> None:
+        new = [done for done in saves.committed if done.new]
+        if not new:
+            return
+        with self._count:
+            self.totals.committed += len(new)
+            self.totals.last_committed_at = self.site.now()
+        for done in new:
+            shown = f"{done.record.run}@{done.record.step}"
+            self.say(f"committed {shown} ({done.record.id[:12]})")
+            for note in done.notes:
+                self.say(f"{shown}: {note}")
+        self.moving()
+
+    # Everything else of this node that waits for lakeFS, or for nobody
+
+    def tended(self, _: frozenset[str] | None) -> Done:
+        """Opens runs whose directory appeared; every five minutes all of a sweep but saves and replicas."""
+        site = self.site
+        opened = open_watched(site, self.lookout)
+        for one in opened.opened:
+            self.say(f"opened {one.run}, timeline {one.timeline}, run file {one.run_file}")
+        self.totals.opened += len(opened.opened)
+        self._note("open", opened.pending)
+        now = site.now()
+        if _due(self._tended_at, now, TEND_EVERY):
+            self._tended_at = now
+            swept = sweep(site, find=False, move=False)
+            self._swept(swept)
+            self._note("tend", swept.pending)
+        return Done(transient=any(one.transient for one in opened.pending))
+
+    # Replicas
+
+    def moved(self, _: frozenset[str] | None) -> Done:
+        """What residence says, of the runs that changed or wait; every five minutes of all; every fifteen it collects."""
+        now = self.site.now()
+        transient = self._demoted(now)
+        if _due(self._collected_at, now, COLLECT_EVERY) and not self.stopping:
+            self._collected_at = now
+            swept = Swept()
+            collect(self.site, swept)
+            self._swept(swept)
+            self._note("collect", swept.pending)
+        return Done(transient=transient)
+
+    def _demoted(self, now: datetime) -> bool:
+        """Whether something was out of reach."""
+        sequences = self._sequences()
+        if _due(self._moved_all_at, now, TEND_EVERY):
+            self._moved_all_at, self._moved = now, {}
+        self._moved = {run: sequence for run, sequence in self._moved.items() if run in sequences}
+        runs = [run for run, sequence in sequences.items() if self._moved.get(run) != sequence]
+        if not runs:
+            return False
+        tiers, away = present(self.site)
+        self._note("tiers", away)
+        transient = any(one.transient for one in away)
+        for run in sorted(runs, key=partial(_oldest_alone, self.site)):
+            if self.stopping:
+                break
+            pending: list[Pending] = []
+            with _gathering(pending, f"replicas of {run}"):
+                done = demote(self.site, run, tiers=tiers)
+                self._swept(Swept(replicated=done.replicated, released=done.released, thinned=done.thinned))
+                pending += done.pending
+            self._note(f"replicas of {run}", pending)
+            if any(one.transient for one in pending):
+                transient = True
+            elif not away:
+                self._moved[run] = self.site.ledger.run(run).sequence
+        return transient
+
+    def _sequences(self) -> dict[str, int]:
+        return {run: self.site.ledger.run(run).sequence for run in self.site.ledger.runs()}
+
+    # What was done, and what is wrong
+
+    def _swept(self, swept: Swept) -> None:
+        self.totals.replicated += len(swept.replicated)
+        self.totals.released += len(swept.released)
+        for move in swept.replicated:
+            self.say(f"replicated {move.record[:12]} to {move.tier}")
+        for release in swept.released:
+            self.say(f"released {release.record[:12]} from {release.place.tier}")
+        for identity in swept.thinned:
+            self.say(f"DROPPED the last copy of {identity[:12]}: hot is full")
+        for line in swept.said:
+            self.say(line)
+
+    def ended(self, name: str, error: Exception | None) -> None:
+        """A round, or a chore of the service, ended well, or by something that no part of it explains."""
+        self._note(f"round {name}", [_unexpected(f"{name!r} of the service", error)] if error else [])
+
+    def _note(
+        self, scope: str, found: Iterable[Pending], *, whole: bool = True, patience: timedelta = timedelta(0)
+    ) -> None:
+        for line in self.problems.note(scope, found, at=self.site.now(), whole=whole, patience=patience):
+            self.say(line)
+
+    # Where to look
+
+    def places(self) -> Mapping[Path, str | None]:
+        """Folders whose changes are of interest, the most important first, with their run; None: of more than one."""
+        site = self.site
+        states = [state for run in site.ledger.runs() if not (state := site.ledger.run(run)).closed]
+        found: dict[Path, str | None] = {site.home / "runs": None, site.home / "spool": None}
+        found.update({site.spool(state.run): state.run for state in states})
+        for watched in site.watch:
+            found[_above(watched.path)] = None
+        for state in states:
+            for directory in directories(site, state):
+                found.setdefault(directory, state.run)
+        return found
+
+
+def _above(pattern: Path) -> Path:
+    """Where a directory of that pattern appears."""
+    starred = [index for index, part in enumerate(pattern.parts) if "*" in part]
+    return Path(*pattern.parts[: starred[0]]) if starred else pattern.parent
+
+
+def _due(last: datetime | None, now: datetime, every: timedelta) -> bool:
+    return last is None or not timedelta(0) <= now - last < every
+
+
+def _oldest_alone(site: Site, run: str) -> tuple[bool, float]:
+    """Runs that would lose most go first: those with the oldest record that is nowhere but in hot."""
+    alone = [
+        found.recorded_at
+        for found in site.ledger.run(run).records.values()
+        if found.pruned is None and set(found.replicas) == {site.hot.place}
+    ]
+    return not alone, min(alone).timestamp() if alone else 0.0
+
+
+@contextmanager
+def _gathering(pending: list[Pending], what: str) -> Iterator[None]:
+    """An error is noted; whatever it is, it is that run's alone."""
+    try:
+        yield
+    except LakemarkError as error:
+        pending.append(_pending(what, error))
+    except Exception as error:  # noqa: BLE001 - one run's trouble must not keep the others out
+        pending.append(_unexpected(what, error))
+
+
+def _pending(what: str, error: LakemarkError) -> Pending:
+    return Pending(what=what, why=str(error), transient=isinstance(error, StoreUnavailable))
+
+
+def _unexpected(what: str, error: Exception) -> Pending:
+    if isinstance(error, LakemarkError):
+        return _pending(what, error)
+    return Pending(what=what, why=f"unexpected {type(error).__name__}: {error}")
+
+
+def _scope(run: str) -> str:
+    return f"run {run}"
+
+
+def _add(saves: Saves, more: Saves) -> None:
+    saves.committed.extend(more.committed)
+    saves.incomplete.extend(more.incomplete)
+    saves.failed.extend(more.failed)
