@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.synced
+FRAMEWORKS := .venv-frameworks
 ARGS ?=
 
 # pygraphviz is compiled against Graphviz: only where its headers are.
@@ -13,20 +14,20 @@ export DO_NOT_TRACK := 1
 export UV_PYTHON_DOWNLOADS := never
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench campaign docs lock clean
+.PHONY: help setup demo test frameworks lint format bench campaign docs lock clean
 
 help: ## what there is
-	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv and install the locked set
 
-$(BIN)/python:
+$(BIN)/python $(FRAMEWORKS)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "$(PYTHON) is older than 3.11: say 'make PYTHON=python3.12 ...'" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(patsubst %/bin/python,%,$@)
 
 $(STAMP): pyproject.toml uv.lock .ci/sync | $(BIN)/python
-	.ci/sync $(BIN) $(EXTRAS)
+	.ci/sync $(BIN) --group dev $(EXTRAS)
 	@touch $@
 
 demo: setup ## the main job on real services, told in a few lines
@@ -34,6 +35,13 @@ demo: setup ## the main job on real services, told in a few lines
 
 test: lint ## lint, then every test
 	$(BIN)/pytest $(ARGS)
+
+$(FRAMEWORKS)/.synced: pyproject.toml uv.lock .ci/sync | $(FRAMEWORKS)/bin/python
+	.ci/sync $(FRAMEWORKS)/bin --group frameworks --extra node --extra sandbox
+	@touch $@
+
+frameworks: $(FRAMEWORKS)/.synced ## the examples on real frameworks, in an environment of their own (6 GB)
+	$(FRAMEWORKS)/bin/pytest tests/frameworks $(ARGS)
 
 lint: setup ## ruff, mypy, import-linter
 	$(BIN)/ruff check .
@@ -58,5 +66,5 @@ lock: $(BIN)/python ## resolve anew after a change of dependencies
 	$(BIN)/uv lock --default-index https://pypi.org/simple
 
 clean: ## remove .venv, caches and what a demo left
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* demo demo-[0-9]*
+	rm -rf $(VENV) $(FRAMEWORKS) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.* demo demo-[0-9]*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

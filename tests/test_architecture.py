@@ -22,11 +22,13 @@ ADAPTERS = {
     "pygit2": "git",
     "types_boto3_s3": "blobs_s3",
     "urllib3": "lakefs",
+    "watchfiles": "watching",
 }
 # The edges' frameworks, by room.
 ROOMS = {
     "cyclopts": ["lakemark.cli"],
     "fastapi": ["lakemark.web"],
+    "fsspec": ["lakemark.data"],
     "jinja2": ["lakemark.web"],
     "lupa": ["lakemark.sandbox"],
     "python_multipart": ["lakemark.sandbox"],
@@ -37,6 +39,8 @@ ROOMS = {
     "pygraphviz": ["lakemark.web"],
     "rich": ["lakemark.cli"],
     "starlette": ["lakemark.sandbox", "lakemark.web"],
+    "torch": ["lakemark.trainer.dcp"],
+    "transformers": ["lakemark.trainer.hf"],
     "uvicorn": ["lakemark.cli", "lakemark.sandbox", "lakemark.web"],
     "yaml": ["lakemark.sandbox.lakefs", "lakemark.settings"],
 }

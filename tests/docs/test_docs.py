@@ -36,7 +36,7 @@ def known(first, second=""):
 
 
 def test_a_command_that_is_none_is_seen():
-    assert not known("watch")
+    assert not known("serve")
     assert _QUOTED.findall('advice="lakemark tier move x"') == [("tier", "move")]
     assert not known("tier", "move")
     assert known("tier", "init")
