@@ -114,14 +114,18 @@ def went_on(
     *,
     timeline: int,
     then: str,
+    saves: int,
 ) -> Check:
-    """Its new saves are records of a timeline of their own, bound to the same data; those given up are still listed."""
+    """Its new saves are records of a timeline of their own, bound to the same data; those given up are still listed.
+
+    saves: how many whole ones lie in the run's directory: the lineage has these and no others.
+    """
     new = [record for record in after if record["timeline"] == timeline]
     said = "read" if example.announces else "declared"
     bound = all([(ref["commit"], ref["evidence"]) for ref in record["data"]] == [(then, said)] for record in new)
     named = all(record["framework"] == example.framework for record in new)
     listed = {record["record"] for record in before} <= {record["record"] for record in every}
-    further = bool(new) and new[-1]["step"] > before[-1]["step"]
+    further = bool(new) and new[-1]["step"] > before[-1]["step"] and len(after) == saves
     steps = ", ".join(str(record["step"]) for record in new)
     evidence = sorted({ref["evidence"] for record in every for ref in record["data"]})
     detail = f"steps {steps}; data {', '.join(evidence)}"

@@ -70,7 +70,7 @@ def story(site: Site, example: Example) -> list[Check]:
         checks.data_went_back(data, applied, then=then, now=now, objects=objects),
         ready,
         checks.same_weights(example, final, wanted),
-        checks.went_on(example, before, after, every, timeline=resumed["timeline"], then=then),
+        checks.went_on(example, before, after, every, timeline=resumed["timeline"], then=then, saves=len(again)),
     ]
 
 

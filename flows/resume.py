@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from flows import _edge
 from lakemark.errors import NotFound
+from lakemark.model.checkpoint import Role
 from lakemark.services.find_saves import directories
 from lakemark.services.resume import Resumed
 from lakemark.services.resume import resume as resume_run
@@ -21,6 +22,9 @@ class Job(BaseModel):
     run: str = Field(max_length=63, description="The run")
     job: str = Field(min_length=1, max_length=200, description="The scheduler's job id: the same job decides the same")
     node: str | None = Field(default=None, max_length=63, description="The node")
+    without: list[Role] = Field(
+        default=[], max_length=len(Role), description="Roles that may be missing, such as rng for torchtitan"
+    )
 
 
 @_edge.step
@@ -34,7 +38,7 @@ def prepare(asked: Job) -> Resumed:
             f"the run {asked.run} has no registered directory on {here.node}",
             advice=f"lakemark run open {asked.run} --watch DIR",
         )
-    return resume_run(here, asked.run, to=directory, job=asked.job)
+    return resume_run(here, asked.run, to=directory, job=asked.job, without=asked.without)
 
 
 @flow(name="resume", log_prints=False, persist_result=False, result_serializer="json")
@@ -47,4 +51,6 @@ def resume(asked: Job) -> dict[str, Any]:
         "timeline": done.timeline,
         "path": str(done.path),
         "moved_aside": [str(path) for path in done.moved_aside],
+        "accepted_gaps": list(done.accepted),
+        "passed_over": [one.record.id for one in done.passed_over],
     }

@@ -13,6 +13,7 @@ from prefect.client.schemas.responses import SetStateStatus
 
 from flows import _edge
 from lakemark.model.ledger import RollbackState
+from lakemark.model.names import printable
 from lakemark.ports import Site
 from lakemark.services.sweep import Swept
 from lakemark.services.sweep import sweep as sweep_site
@@ -60,7 +61,8 @@ def sweep(node: str | None = None, stale_after_minutes: int | None = None) -> di
     _edge.table("sweep-pending", pending, description="What waits, and for what")
     return {
         "committed": [done.record.id for done in swept.committed if done.new],
-        "incomplete": [{"path": str(path), "why": why} for path, why in swept.incomplete],
+        "incomplete": [{"path": printable(path), "why": printable(why)} for path, why in swept.incomplete],
+        "abandoned": [{"path": printable(one.path), "why": printable(one.why)} for one in swept.abandoned],
         "pending": pending,
         "resumed": resumed,
     }

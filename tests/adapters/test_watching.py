@@ -69,14 +69,20 @@ def test_nothing_is_heard_of_what_is_not_followed_any_more(lookout, tmp_path):
 
 def test_folders_that_come_later_that_go_and_that_are_replaced(lookout, tmp_path):
     out = tmp_path / "out"
-    lookout.follow([out])
+    assert not lookout.follow([out])
+    assert lookout.whole
     out.mkdir()
-    lookout.follow([out])
+    assert heard(lookout, out), "it came"
+    assert not lookout.whole
+    assert lookout.follow([out])
+    assert lookout.whole
+    assert not lookout.follow([out])
     (out / "1").touch()
     assert heard(lookout, out)
     (out / "1").unlink()
     out.rmdir()
     assert heard(lookout, out), "it went"
+    assert not lookout.whole
     lookout.follow([out])
     out.mkdir()
     lookout.follow([out])

@@ -85,6 +85,19 @@ def test_whatever_would_write_is_refused(reader):
     assert not (reader.home / "elsewhere").exists()
 
 
+def test_doctor_and_status_look_and_write_nothing(reader):
+    before = site_of(reader)
+    checks = {one["name"]: one for one in reader.ok("doctor")["checks"]}
+    assert checks["guarantees"]["detail"] == "not tried: this node only reads"
+    assert "is tier" in checks["tier cold"]["detail"]
+    assert not [name for name in checks if name.startswith(("tier hot", "tier cold,", "space", "failure domains"))]
+    assert not [one for one in reader("status", "--json").json["problems"] if "hot" in one["what"]]
+    assert site_of(reader) == before
+    (reader.home / "site/cold/lakemark-tier.json").rename(reader.home / "tier.json")
+    (red,) = [one for one in reader("doctor", "--json").json["checks"] if not one["ok"]]
+    assert red["name"] == "tier cold"
+
+
 def test_with_the_remote_away_it_says_so_and_goes_on(reader):
     reader.ok("ls")
     (reader.home / "site/ledger.git").rename(reader.home / "away")

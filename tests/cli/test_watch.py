@@ -43,11 +43,11 @@ class Watching:
 
 
 @contextmanager
-def watching(home, *options, environ=None):
+def watching(home, *options, every="1s", environ=None):
     """Ready once its state file says its process number. Not held back: the machine may have other tests to run."""
     eager = {"LAKEMARK_LIMITS__NICE": "0", "LAKEMARK_LIMITS__IO_CLASS": "none"}
     log = home / "watch.log"
-    command = [sys.executable, "-m", "lakemark.cli", "watch", "--every", "1s", *options]
+    command = [sys.executable, "-m", "lakemark.cli", "watch", "--every", every, *options]
     with log.open("wb") as err, (home / "watch.out").open("wb") as out:
         process = subprocess.Popen(
             command,
@@ -94,6 +94,18 @@ def test_it_commits_moves_keeps_the_run_file_and_ends_well(cli):
     assert state(cli.home)["stopped"]
     swept = cli.ok("sweep")
     assert (swept["committed"], swept["replicated"], swept["said"]) == ([], [], [])
+
+
+def test_hints_alone_are_enough_for_what_is_announced_also_the_first_time(cli):
+    """Nothing of the run is there when the service starts, not even the folder of spools; its next turn is in an hour."""
+    with watching(cli.home, every="1h") as watch:
+        for name in ("r1", "r2"):
+            cli.ok("run", "open", name)
+            run = Run.open(name, environ={"LAKEMARK_HOME": str(cli.home)})
+            for step in (100, 200):
+                run.saved(save(cli.home / f"out-{name}", step), step=step)
+                until(lambda name=name, step=step: step in committed(cli, name))
+        assert watch.end() == 0
 
 
 def test_without_hints_and_with_json(cli):

@@ -112,6 +112,22 @@ def test_resume_fills_the_registered_directory(engine):
     assert resume(Job(run=run, job="night-2"))["record"] == done["record"]
 
 
+def test_resume_passes_gaps_over_until_they_are_accepted(engine):
+    """torchtitan saves no random-number state: that is a gap, and somebody has to say that it is meant."""
+    stage = engine.stage
+    stage.open("gapped")
+    path = stage.save("gapped", 100)
+    trainer = Run.open("gapped", environ=stage.environ)
+    trainer.saved(path, step=100, roles={"model.bin": "weights", "optim.bin": "optimizer"}, present=["scheduler"])
+    assert sweep()["committed"]
+    with pytest.raises(NotFound, match="step 100, has no rng"):
+        resume(Job(run="gapped", job="1"))
+    with pytest.raises(NotFound, match="no rng"):
+        resume(Job(run="gapped", job="1", without=["dataloader"]))
+    done = resume(Job(run="gapped", job="1", without=["rng"]))
+    assert (done["step"], done["accepted_gaps"], done["passed_over"]) == (100, ["no rng"], [])
+
+
 def test_verify_fails_after_it_recorded_the_damage(engine):
     stage = engine.stage
     run = stage.trained("verifying", 100)

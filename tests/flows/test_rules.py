@@ -103,7 +103,7 @@ def test_parameters_are_names_ids_and_numbers(flow):
     names = {name for model in models for name in model.get("properties", {})}
     assert names <= {
         *("request", "save", "wanted", "asked"),
-        *("run", "step", "name", "node", "record", "tier", "job", "rollback", "stale_after_minutes"),
+        *("run", "step", "name", "node", "record", "tier", "job", "without", "rollback", "stale_after_minutes"),
         *("to", "reason", "requester", "model_only", "data_only", "move_branch", "while_running"),
     }
 
@@ -158,6 +158,8 @@ def test_a_request_that_makes_no_sense_is_none(change):
         ("commit", "Save", {"run": "a", "step": 1, "name": ".hidden"}, {"name": "a\0"}),
         ("commit", "Save", {"run": "a", "step": 1, "name": "step-1"}, {"step": -1}),
         ("resume", "Job", {"run": "a", "job": "7"}, {"to": "/etc"}),
+        ("resume", "Job", {"run": "a", "job": "7", "without": ["rng"]}, {"without": ["rng", "luck"]}),
+        ("resume", "Job", {"run": "a", "job": "7", "without": []}, {"without": "rng"}),
     ],
 )
 def test_no_parameter_leaves_its_folder(module, model, good, bad):

@@ -148,3 +148,11 @@ def test_put_aside_by_somebody(tmp_path):
     assert {name: one.verdict.value for name, one in found(tmp_path).items()} == {
         "step_3.bak": "temporary", "tmp_checkpoint_3": "temporary",
     }  # fmt: skip
+
+
+def test_objects_of_users_come_last(tmp_path):
+    accelerate(tmp_path / "checkpoint_4")
+    accelerate(tmp_path / "checkpoint_5", custom=0)
+    assert found(tmp_path)["checkpoint_5"].why == "no custom_checkpoint, which the step before has"
+    accelerate(tmp_path / "checkpoint_6", custom=0)
+    assert verdict(tmp_path, "checkpoint_5") == ("accelerate", None, "complete")  # it registers none any more

@@ -30,7 +30,20 @@ def test_whole(tmp_path):
     assert (found.resumable, dict(found.ranks)) == (True, {"distcp": 3})
 
 
-@pytest.mark.parametrize("name", ["step-7", "step_7", "checkpoint-7", "iter_0000007", "global_step7", "7", "ckpt-7"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "step-7",
+        "step_7",
+        "checkpoint-7",
+        "iter_0000007",
+        "global_step7",
+        "7",
+        "ckpt-7",
+        "epoch_2_step_7",
+        "epoch=1-step=7",
+    ],
+)
 def test_steps(tmp_path, name):
     dcp(tmp_path / name)
     assert judged(tmp_path / name).step == 7
@@ -396,3 +409,46 @@ def test_every_cut_file_is_seen(built, name, data, tmp_path_factory):
     size_bytes = (copy / file).stat().st_size
     os.truncate(copy / file, data.draw(st.integers(0, size_bytes - 1)))
     assert RECOGNISER.judge(copy).verdict is Verdict.INCOMPLETE
+
+
+def test_bytecheckpoint_that_has_not_all_its_parts(tmp_path):
+    for step in (7, 8):
+        bytecheckpoint(tmp_path / f"global_step_{step}")
+    folder = tmp_path / "global_step_8"
+    shutil.rmtree(folder / "extra_state")
+    assert judged(folder).why == "no extra_state_rank, which the step before has"
+    shutil.rmtree(folder / "optimizer")
+    assert (judged(folder).framework, judged(folder).verdict) == ("bytecheckpoint", Verdict.INCOMPLETE)
+    (folder / "model/.metadata").unlink()
+    assert judged(folder).why == "no model/.metadata"
+
+
+@pytest.mark.parametrize(("name", "framework"), [("step8-tmp", "olmo-core"), ("tmp_step-8", "torch_checkpointing")])
+def test_folders_that_were_only_made(tmp_path, name, framework):
+    (tmp_path / "run" / name).mkdir(parents=True)
+    found = judged(tmp_path / "run" / name)
+    assert (found.framework, found.step, found.verdict) == (framework, 8, Verdict.TEMPORARY)
+
+
+def test_a_user_s_folder_with_data_of_dcp_and_no_index(tmp_path):
+    dcp(tmp_path / "step-5/policy", ranks=2, fqns=("w",))
+    save(tmp_path / "step-5/notes.txt")
+    assert judged(tmp_path / "step-5").verdict is Verdict.COMPLETE
+    (tmp_path / "step-5/policy/.metadata").unlink()
+    assert judged(tmp_path / "step-5").why == "'policy' has .distcp files and no .metadata"
+
+
+def test_files_that_say_how_many_ranks_there_are(tmp_path):
+    for rank in range(2):
+        for what in ("model", "optim"):
+            save(tmp_path / f"global_step_5/actor/{what}_world_size_2_rank_{rank}.pt", torch_zip())
+    assert judged(tmp_path / "global_step_5").verdict is Verdict.COMPLETE
+    (tmp_path / "global_step_5/actor/optim_world_size_2_rank_1.pt").unlink()
+    assert judged(tmp_path / "global_step_5").why == "actor/optim_rank_*-of-2.pt: 1 of 2 missing"
+
+
+def test_what_a_dead_machine_never_wrote(tmp_path):
+    torch_checkpointing(tmp_path / "step-7")
+    size_bytes = (tmp_path / "step-7/model_1.pt").stat().st_size
+    save(tmp_path / "step-7/model_1.pt", bytes(size_bytes))
+    assert judged(tmp_path / "step-7").why == "model_1.pt: it begins with zeros"

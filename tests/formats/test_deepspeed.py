@@ -158,3 +158,37 @@ def test_latest_is_a_common_name(tmp_path):
 def test_put_aside(tmp_path):
     deepspeed(tmp_path / "global_step10.bak")
     assert verdict(tmp_path, "global_step10.bak") == ("generic", 10, "temporary")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("layer_03-model_00-model_states.pt", "layers for 2 of 3 ranks, as the step before has"),
+        ("layer_1_expert_3_mp_rank_00_model_states.pt", "experts for 3 of 4 ranks, as the step before has"),
+        ("zero_pp_rank_1_mp_rank_00_optim_states.pt", "optim_states for 1 of 2 ranks, as the step before has"),
+    ],
+)
+def test_what_no_file_says_is_missed_against_the_step_before(tmp_path, name, why):
+    for step in (9, 10):
+        folder = deepspeed(tmp_path / f"global_step{step}", told=False)
+        for layer in (0, 3, 7):
+            save(folder / f"layer_{layer:02d}-model_00-model_states.pt", torch_zip())
+        for expert in range(4):
+            save(folder / f"layer_1_expert_{expert}_mp_rank_00_model_states.pt", torch_zip())
+            save(folder / f"layer_0_expert_{expert}_mp_rank_00_model_states.pt", torch_zip())
+    assert verdict(tmp_path, "global_step10") == ("deepspeed", 10, "complete")
+    (tmp_path / "global_step10" / name).unlink()
+    assert found(tmp_path)["global_step10"].why == why.replace("3 of 4", "7 of 8")
+
+
+def test_a_run_that_goes_on_with_fewer_ranks_and_says_so(tmp_path):
+    deepspeed(tmp_path / "global_step9", dp=4)
+    deepspeed(tmp_path / "global_step10", dp=2)
+    assert verdict(tmp_path, "global_step10") == ("deepspeed", 10, "complete")
+
+
+@pytest.mark.parametrize("name", ["zero_pp_rank_{}_mp_rank_00_optim_states.pt", "mp_rank_{}_model_states.pt"])
+def test_a_name_may_say_any_number(tmp_path, name):
+    folder = deepspeed(tmp_path / "global_step10", told=False)
+    save(folder / name.format("9" * 40), torch_zip())
+    assert "ranks missing" in only(tmp_path).why

@@ -174,3 +174,16 @@ def test_t5x_by_orbax_is_orbax(tmp_path):
     (tmp_path / "checkpoint_5/target.x").mkdir()
     save(tmp_path / "checkpoint_5/commit_success.txt", b"x")
     assert only(tmp_path).framework == "orbax"
+
+
+def test_t5x_of_which_only_the_folder_was_made(tmp_path):
+    (tmp_path / "checkpoint_2000.tmp-1795967330").mkdir()
+    assert found(tmp_path) == [("checkpoint_2000.tmp-1795967330", "t5x", 2000, "temporary")]
+
+
+def test_t5x_without_a_model(tmp_path):
+    t5x(tmp_path / "checkpoint_5")
+    save(tmp_path / "checkpoint_5/checkpoint", msgpack({"version": 3, "optimizer": {}}))
+    assert only(tmp_path).verdict.value == "complete"
+    (tmp_path / "checkpoint_5/target.encoder.kernel").rename(tmp_path / "elsewhere")
+    assert (only(tmp_path).verdict.value, only(tmp_path).why) == ("incomplete", "no target, which is the model")

@@ -39,6 +39,11 @@ def test_shards(tmp_path):
     assert only(tmp_path).verdict is Verdict.INCOMPLETE
 
 
+def test_only_begun(tmp_path):
+    as_json(tmp_path / "step-20/adapter_config.json", {})
+    assert (only(tmp_path).framework, only(tmp_path).verdict) == ("safetensors", Verdict.INCOMPLETE)
+
+
 def test_with_what_a_trainer_saves_it_is_none(tmp_path):
     save(export(tmp_path / "step-20") / "optimizer.pt", torch_zip(("state",)))
     assert only(tmp_path).framework == "generic"

@@ -137,3 +137,11 @@ def test_nemo_s_mark_beside_it(tmp_path):
     save(tmp_path / "m-step=5-unfinished", b"")
     assert verdict(tmp_path, "m-step=5.ckpt") == ("lightning", 5, "incomplete")
     assert verdict(tmp_path, "m-step=5-unfinished") == ("nemo-marker", None, "marker")
+
+
+@pytest.mark.parametrize("target", ["last.ckpt", "epoch=1-step=16.ckpt", "/gone/epoch=1-step=16.ckpt"])
+def test_a_last_that_is_all_that_is_left(tmp_path, target):
+    (tmp_path / "last.ckpt").symlink_to(target)
+    (tmp_path / "latest").symlink_to("run-7")
+    assert verdict(tmp_path, "last.ckpt") == ("alias", None, "pointer")
+    assert list(found(tmp_path)) == ["last.ckpt"]

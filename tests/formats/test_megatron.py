@@ -24,6 +24,15 @@ def test_torch_dist(tmp_path):
         save(folder / name, content)
 
 
+def test_a_config_that_is_empty_and_a_common_part_that_is_gone(tmp_path):
+    folder = megatron(tmp_path / "iter_0000500")
+    save(folder / "metadata.json", "")
+    assert only(tmp_path).why.startswith("metadata.json empty or cut")
+    megatron(tmp_path / "iter_0000500")
+    (folder / "common.pt").unlink()
+    assert only(tmp_path).why == "no common.pt"
+
+
 @pytest.mark.parametrize("name", ["iter_0000500", "iter_12345678"])
 def test_the_iteration_is_seven_digits_or_more(tmp_path, name):
     megatron(tmp_path / name)
@@ -75,6 +84,7 @@ def test_the_backend_zarr(tmp_path):
     assert "no */.zarray" in only(tmp_path).why
     save(folder / "model.w/.zarray", "{}")
     assert verdict(tmp_path, "iter_0000500") == ("megatron-dist", 500, "complete")
+    assert {"weights", "optimizer", "scheduler"} <= set(only(tmp_path).present)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +166,8 @@ def test_local_checkpoints(tmp_path):
     assert RECOGNISER.judge(session / "iter_0000500") == one
     save(session / "8/iter_0000500_9_local.pt", torch_zip(("content",)))  # another rank's, kept here too
     assert (only(tmp_path).verdict, len(only(tmp_path).members)) == (Verdict.COMPLETE, 9)
+    save(session / "10/iter_0000500_10_local.pt", torch_zip(("content",))[:-30])
+    assert "10/iter_0000500_10_local.pt: truncated zip" in only(tmp_path).why
     (session / "10/iter_0000500_10_local.pt").unlink()
     local(session, 600, range(8, 16))
     assert {one.step: one.verdict.value for one in found(tmp_path).values()} == {500: "incomplete", 600: "complete"}
@@ -169,3 +181,23 @@ def test_local_checkpoints_that_are_not_renamed_yet(tmp_path):
     assert (one.verdict, one.unfinished) == (
         Verdict.INCOMPLETE, ("0/iter_0000500_0_local.dirty.pt", "1/iter_0000500_1_local.dirty.pt"),
     )  # fmt: skip
+
+
+def test_the_last_legacy_rank_is_missed_against_the_step_before(tmp_path):
+    for step in (500, 1000):
+        megatron_legacy(tmp_path / f"iter_{step:07d}")
+    for file in (tmp_path / "iter_0001000/mp_rank_01").iterdir():
+        file.unlink()
+    (tmp_path / "iter_0001000/mp_rank_01").rmdir()
+    assert found(tmp_path)["iter_0001000"].why == "mp_rank for 1 of 2 ranks, as the step before has"
+
+
+def test_a_model_split_otherwise_that_says_so(tmp_path):
+    megatron_legacy(tmp_path / "iter_0000500")
+    megatron_legacy(tmp_path / "iter_0001000", names=["mp_rank_00"], split={"tensor": 1, "pipeline": 1})
+    assert verdict(tmp_path, "iter_0001000") == ("megatron-legacy", 1000, "complete")
+
+
+def test_the_common_part_is_somewhere(tmp_path):
+    megatron(tmp_path / "iter_0000500", common=False)
+    assert only(tmp_path).why == "no common.pt"

@@ -39,6 +39,15 @@ def test_weights_without_what_comes_after_them(tmp_path):
     assert [one.verdict.value for one in found(tmp_path).values()] == ["incomplete"]
 
 
+def test_what_makes_it_nemo_s(tmp_path):
+    folder = nemo(tmp_path / "exported")
+    (folder / "weights/.metadata").unlink()
+    assert verdict(tmp_path, "exported") == ("nemo2", None, "incomplete")
+    megatron(tmp_path / "mine/weights")
+    assert "mine" not in found(tmp_path)
+    assert verdict(tmp_path, "mine/weights") == ("megatron-dist", None, "complete")
+
+
 @pytest.mark.parametrize("name", ["__0_0.distcp", ".metadata", "metadata.json", "common.pt"])
 def test_cut_weights(tmp_path, name):
     file = nemo(tmp_path / NAME) / "weights" / name

@@ -171,6 +171,18 @@ def test_a_commit_by_hand_takes_what_the_trainer_said_of_it(world):
     assert list(world.workspace.spooled(world.site().spool(RUN))) == []
 
 
+def test_what_is_found_by_a_name_that_counts_something_else_is_of_the_announced_step(world):
+    """Looked for between its save and the next look at the spool: `model-0003` is of epoch 3, and of step 24."""
+    first, _ = two_versions(world)
+    trainer = world.trainer()
+    path = trainer.save(3, announce=False)
+    trainer.announce(path, 24)
+    assert commit(world.site(), Commit(path=path, run=RUN, step=3, found=True)).record.step == 24
+    assert data(world, 24) == [(first, Evidence.OPENED)]
+    world.sweep()
+    assert len(world.state().records) == 1
+
+
 def test_a_process_that_started_after_a_rollback_without_resuming_may_have_either_data(world):
     first, second = two_versions(world)
     world.saves(100)

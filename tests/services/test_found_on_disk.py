@@ -15,6 +15,7 @@ from lakemark.services.commit import Commit, commit
 from lakemark.services.find_saves import find_new
 from lakemark.services.resume import resume
 from tests.contract.store_places import flip
+from tests.formats.builders import save, torch_zip
 from tests.services.on_disk import RUN, age, hf, now, plain, until
 
 WEEK = timedelta(days=7)
@@ -480,3 +481,32 @@ def test_what_resume_brought_back_is_not_found_again(yard):
     assert (yard.out / "step-2").exists()
     swept = yard.sweep()
     assert swept.committed == swept.incomplete == []
+
+
+# One step under two names
+
+
+def test_two_files_of_one_save_are_both_kept_in_one_timeline(yard):
+    yard.open()
+    yard.unpack("lightning/default_names")
+    assert {path.name for path in (yard.out / "checkpoints").iterdir()} >= {
+        "epoch=1-step=16.ckpt",
+        "epoch=1-step=16-v1.ckpt",
+    }
+    swept = yard.sweep()
+    assert [done.record.step for done in swept.committed] == [16, 16]
+    state = yard.state()
+    assert {found.record.timeline for found in state.records.values()} == {state.timeline} == {1}
+    assert sum(found.stands for found in state.records.values()) == 1
+    assert yard.sweep().committed == []
+
+
+def test_a_step_that_was_trained_again_opens_a_timeline(yard):
+    yard.open()
+    for step, hours in ((8, 2), (16, 1)):
+        save(yard.out / f"epoch=1-step={step}.ckpt", torch_zip({"global_step": step}))
+        age(yard.out / f"epoch=1-step={step}.ckpt", hours=hours)
+    yard.sweep()
+    save(yard.out / "epoch=1-step=16-v1.ckpt", torch_zip({"global_step": 16, "again": 1}))
+    yard.sweep()
+    assert yard.at(16).record.timeline == 2

@@ -15,10 +15,11 @@ from lakemark.model.names import run_for
 from lakemark.model.residence import Residence
 from lakemark.ports.site import Watched
 from lakemark.services.close_run import close_run
+from lakemark.services.commit import Commit, commit
 from lakemark.services.freshen import freshen
 from lakemark.services.resume import resume
 from lakemark.services.watch import Watch
-from tests.services.crashing import invariants, read_everything, settled
+from tests.services.crashing import KillAt, Killed, invariants, read_everything, settled
 from tests.services.world import OUT, POLICIES, RUN, World, write_checkpoint
 
 DATA = "data/main"
@@ -79,6 +80,32 @@ def test_a_sweep_after_it_finds_its_work_done(world, service):
     assert world.state().sequence == before
 
 
+def test_a_commit_that_broke_off_is_finished_from_where_the_trainer_saved_it(world, service):
+    """Only there its name is known, and with it where a resume has to put it."""
+    world.open()
+    path = world.save(100)
+    with pytest.raises(Killed):
+        commit(world.site(progress=KillAt(2)), Commit(path=path, run=RUN, step=100))
+    service.watch.tended(None)
+    assert world.state().records == {}
+    service.round()
+    world.disk.remove(path)
+    assert resume(world.site(), RUN, to=OUT, job="1").path == path
+
+
+def test_and_from_hot_at_a_later_pass_where_the_trainer_removed_it(world, service):
+    world.open()
+    path = world.save(100)
+    with pytest.raises(Killed):
+        commit(world.site(progress=KillAt(2)), Commit(path=path, run=RUN, step=100))
+    world.disk.remove(path)
+    service.round()
+    assert world.state().records == {}
+    service.round(seconds=600)
+    assert any("finished the commit of llama@100" in said for said in service.heard())
+    assert [found.record.step for found in world.state().records.values()] == [100]
+
+
 def test_it_finds_the_work_of_a_sweep_done(world, service):
     world.open()
     world.trainer().save(100)
@@ -108,10 +135,13 @@ def test_only_the_runs_that_are_named(world, service):
 
 def test_a_run_that_another_round_is_busy_with_comes_again(world, service):
     world.open()
+    world.trainer().save(100)
     with service.watch._turns.of(RUN):
         done = service.watch.announced(None)
+        assert world.state().records == {}
     assert done.again == {RUN}
     assert service.watch.announced(None).again == frozenset()
+    assert len(world.state().records) == 1
 
 
 def test_closed_runs_are_left_alone(world, service):
@@ -361,6 +391,28 @@ def test_trouble_is_said_once_and_so_is_its_end(world, service):
     service.round(seconds=301)
     assert len([line for line in service.heard() if line == "over: tier warm"]) == 1
     assert all("warm" in {place.tier for place in found.replicas} for found in world.state().records.values())
+
+
+@pytest.mark.parametrize("what", ["tier", "bytes"])
+def test_what_was_out_of_reach_is_tried_at_the_next_round(world, service, what):
+    world.open()
+    warm = service.watch.site.tiers["warm"]
+    real = warm.put
+
+    def put(*given, **more):
+        raise StoreUnavailable("the connection broke", advice="Try again.")
+
+    world.trainer().save(100)
+    if what == "tier":
+        world.shelves["warm"].reachable = False
+    else:
+        warm.put = put
+    service.round()
+    service.round()
+    assert "warm" not in {place.tier for place in world.at(100).replicas}
+    world.shelves["warm"].reachable, warm.put = True, real
+    service.round()
+    assert "warm" in {place.tier for place in world.at(100).replicas}
 
 
 def test_one_run_s_trouble_is_not_over_because_another_run_moved(world, service):

@@ -329,6 +329,15 @@ def test_a_run_that_is_opened_meanwhile_is_followed_at_a_hint(world):
         until(lambda: OUT in beside.lookout.followed)
 
 
+def test_what_was_announced_before_its_folder_was_followed_is_not_left_for_the_next_turn(world):
+    with Beside(world) as beside:
+        until(lambda: idle(beside))
+        world.open("late", watch=None)
+        world.trainer("late").save(100)
+        beside.service._followed.ask()
+        until(lambda: len(world.state("late").records) == 1)
+
+
 def test_trouble_with_hints_is_said_once(world):
     with Beside(world, every=timedelta(seconds=0.02)) as beside:
         beside.lookout.trouble = "2 of 9 folders give hints"

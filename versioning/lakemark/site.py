@@ -1,4 +1,4 @@
-"""From settings to a `Site`: the only module that names adapters, and it imports each when it is first needed."""
+"""From settings to a `Site`: the only module beside `background` that names adapters; it imports each when it is first needed."""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ class FolderLookout:
         self._ear, self._mouth = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._heard: set[Path] = set()
         self._wanted: tuple[tuple[Path, tuple[int, int]], ...] = ()
+        self._missing: frozenset[Path] = frozenset()
         self._follower: _Follower | None = None
         self._trouble: str | None = None if hints else "hints are switched off"
 
@@ -40,15 +41,22 @@ class FolderLookout:
         written = os.path.join(*(glob.escape(part).replace("[*]", "*") for part in pattern.parts))
         return tuple(Path(name) for name in sorted(glob.glob(written)) if os.path.isdir(name))
 
-    def follow(self, folders: Sequence[Path]) -> None:
+    def follow(self, folders: Sequence[Path]) -> bool:
         if not self._hints:
-            return
+            return False
         wanted = tuple((folder, place) for folder in folders if (place := _place(folder)) is not None)
-        if wanted == self._wanted and self._follower is not None and self._follower.whole:
-            return
+        missing = frozenset(folders) - {folder for folder, _ in wanted}
+        if self.whole and (wanted, missing) == (self._wanted, self._missing):
+            return False
+        new = bool(wanted) and not (self.whole and set(wanted) <= set(self._wanted))
         self._stop()
-        self._wanted = wanted
-        self._begin([folder for folder, _ in wanted])
+        self._wanted, self._missing = wanted, missing
+        self._begin([folder for folder, _ in wanted], missing)
+        return new
+
+    @property
+    def whole(self) -> bool:
+        return not self._hints or (self._follower is not None and self._follower.whole)
 
     def wait(self, seconds: float) -> frozenset[Path]:
         select.select([self._ear], [], [], max(0.0, seconds))
@@ -75,18 +83,22 @@ class FolderLookout:
             if descriptor >= 0:
                 os.close(descriptor)
 
-    def _begin(self, folders: list[Path]) -> None:
+    def _begin(self, folders: list[Path], missing: frozenset[Path]) -> None:
         """All of them, else half, and so on: the kernel's limits are this user's, whoever used them up."""
         self._trouble = None
         count = len(folders)
-        while count:
+        while True:
             try:
-                self._follower = _Follower(folders[:count], self._tell)
+                self._follower = _Follower(folders[:count], missing, self._tell)
                 return
             except (OSError, WatchfilesRustInternalError) as error:
                 why = str(error).partition(" about ")[0]
+            self._trouble = (
+                f"{count // 2} of {len(folders)} folders give hints, the others are looked at in turn: {why}"
+            )
+            if not count:
+                return
             count //= 2
-            self._trouble = f"{count} of {len(folders)} folders give hints, the others are looked at in turn: {why}"
 
     def _tell(self, folders: set[Path]) -> None:
         with self._lock:
@@ -100,13 +112,16 @@ class FolderLookout:
 
 
 class _Follower:
-    """A set of folders, followed by a thread. whole: False once one of them went away, or the thread ended by itself.
+    """A set of folders, followed by a thread. whole: False once one of them came or went, or the thread ended by itself.
+
+    missing: folders that are not there, and are looked for every second.
 
     Raises OSError or WatchfilesRustInternalError where the kernel does not take all of them.
     """
 
-    def __init__(self, folders: Sequence[Path], tell: Callable[[set[Path]], None]) -> None:
+    def __init__(self, folders: Sequence[Path], missing: frozenset[Path], tell: Callable[[set[Path]], None]) -> None:
         self.whole = True
+        self._missing = missing
         self._folders = {str(folder): folder for folder in folders}
         self._tell = tell
         self._ending = threading.Event()
@@ -125,10 +140,17 @@ class _Follower:
                 changes = self._notify.watch(_GATHER_MS, _STEP_MS, _LOOK_MS, self._ending)
                 if isinstance(changes, set):
                     self._note(changes)
+                self._look()
         except (OSError, WatchfilesRustInternalError):
             self.whole = False
         finally:
             self._notify.close()
+
+    def _look(self) -> None:
+        here = {folder for folder in self._missing if _place(folder) is not None}
+        if here:
+            self.whole, self._missing = False, self._missing - here
+            self._tell(here)
 
     def _note(self, changes: set[tuple[int, str]]) -> None:
         found = set()

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def doctor(*, dry_run: bool = False) -> Answer:
     """Check tiers, conditional writes, failure domains, lakeFS, pins, Prefect, clock, disk and rights.
 
-    Stores are tried with a few kilobytes under names of their own, which are removed. Exits with 4 where a check fails.
+    Stores are tried with a few kilobytes under names of their own, which are removed; a machine that only reads tries none.
+    Exits with 4 where a check fails.
 
     Parameters
     ----------
@@ -46,6 +47,9 @@ def doctor(*, dry_run: bool = False) -> Answer:
 
 
 def _tiers(here: Session) -> Iterator[Examination]:
+    if here.parts.reads_only:
+        yield from _only_read(here)
+        return
     for name in here.settings.tiers:
         yield Examination(name=f"tier {name}", run=partial(_identity, here, name))
         yield from _contract(here, name)
@@ -54,6 +58,14 @@ def _tiers(here: Session) -> Iterator[Examination]:
         run=partial(_domains, here),
         advice="Give tiers of one disk or array the same `domain`, and lower `copies` or add a tier.",
     )
+
+
+def _only_read(here: Session) -> Iterator[Examination]:
+    """What a reader may look at: it has no hot of its own, and the site's tiers are not its to write to."""
+    for name, tier in here.settings.tiers.items():
+        if tier.tier_class != "hot":
+            yield Examination(name=f"tier {name}", run=partial(_identity, here, name))
+    yield Examination(name="guarantees", run=lambda: "not tried: this node only reads")
 
 
 def _identity(here: Session, name: str) -> str:

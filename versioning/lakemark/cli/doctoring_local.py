@@ -33,9 +33,12 @@ def examinations(here: Session) -> Iterator[Examination]:
         name="fsync", run=partial(_fsync, here), advice="Put the ledger on a disk whose fsync means what it says."
     )
     yield Examination(name="rights", run=partial(_rights, here), advice="Give lakemark's user these rights.")
-    yield Examination(
-        name="space", run=partial(_space, here), advice="Make room, lower `min_free` of hot, or raise its `capacity`."
-    )
+    if not here.parts.reads_only:
+        yield Examination(
+            name="space",
+            run=partial(_space, here),
+            advice="Make room, lower `min_free` of hot, or raise its `capacity`.",
+        )
     for watched in here.settings.watch:
         yield Examination(
             name=f"landing {watched.path}",
@@ -115,7 +118,15 @@ def _file_system(folder: Path) -> str:
 def _rights(here: Session) -> str:
     settings = here.settings
     places = [here.parts.loaded.home, settings.ledger.path]
-    places += [tier.path for tier in settings.tiers.values() if hasattr(tier, "path") and tier.path.is_dir()]
+    tiers = [tier.path for tier in settings.tiers.values() if hasattr(tier, "path") and tier.path.is_dir()]
+    if here.parts.reads_only:
+        hidden = [str(path) for path in tiers if not os.access(path, os.R_OK | os.X_OK)]
+        if hidden:
+            raise Denied(
+                f"this user may not read {', '.join(hidden)}", advice="Give lakemark's user the right to read."
+            )
+    else:
+        places += tiers
     denied = [str(path) for path in places if not os.access(path, os.R_OK | os.W_OK | os.X_OK)]
     root = settings.restore_root
     above = next(path for path in (root, *root.parents) if path.exists())

@@ -43,9 +43,9 @@ def init(
     directory: Path
         Where; it is made if need be.
     profile: str
-        laptop, solo, node, reader or cluster.
+        laptop, solo, reader or cluster; node would join a shared ledger, which this version does not keep.
     ledger: str
-        URL or path of the site's ledger: profiles node and reader.
+        URL or path of the site's ledger: profile reader.
     site: str
         The site's name; by default the profile's.
     dry_run: bool

@@ -112,6 +112,8 @@ def _places(here: Session) -> Iterator[PlaceSeen]:
         if not isinstance(tier, HotTree | DirectoryTier):
             continue
         hot = isinstance(tier, HotTree)
+        if hot and here.parts.reads_only:
+            continue
         known = seen.get(f"{name}@{here.settings.node}" if hot else name)
         found = identity_at(tier.path)
         state = "present"

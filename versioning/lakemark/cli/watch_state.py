@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakemark.cli.output import ago
 from lakemark.model.instants import from_text
-from lakemark.services.status import AMBER, Problem, WatchSeen, problems_of_watch
+from lakemark.services.status import Problem, WatchSeen, problems_of_watch
 
 if TYPE_CHECKING:
     from lakemark.cli.session import Session
@@ -28,7 +28,6 @@ def seen(here: Session) -> WatchSeen | None:
             pid=pid,
             stopped=bool(found["stopped"]),
             alive_at=from_text(found["alive_at"]),
-            every_seconds=float(found["every_seconds"]),
             troubles=tuple((str(one["what"]), str(one["why"]), from_text(one["since"])) for one in found["problems"]),
         )
     except FileNotFoundError:
@@ -48,5 +47,5 @@ def view(here: Session, watch: WatchSeen | None) -> Iterator[dict[str, Any]]:
         return
     last = f"last looked {ago(here.now - watch.alive_at)} ago" if watch.alive_at else "its state can't be read"
     detail = last if watch.pid is not None else f"ended; {last}"
-    fine = not any(one.colour != AMBER for one in problems_of_watch(watch, now=here.now)) and watch.pid is not None
+    fine = watch.pid is not None and watch.readable and not watch.stale(here.now)
     yield {"name": f"watch ({watch.node})", "url": "", "ok": fine, "detail": detail, "pid": watch.pid or None}

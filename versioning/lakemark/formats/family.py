@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Protocol
 
 from lakemark.formats.folder import Folder
-from lakemark.model.checkpoint import NEEDED_TO_RESUME, Role
+from lakemark.model.checkpoint import Role
+from lakemark.model.judging import resumes
 from lakemark.ports import Found, Verdict
 
 
@@ -83,7 +84,7 @@ def found(  # noqa: PLR0913 - a finding has that many sides
         framework=framework,
         step=step,
         verdict=Verdict.INCOMPLETE if problems else Verdict.COMPLETE,
-        why="; ".join(problems) or said or _whole(have, maybe, gaps),
+        why="; ".join(problems) or _whole(have, maybe, gaps, said=said),
         members=tuple(members),
         roles=dict(roles or {}),
         present=have,
@@ -120,14 +121,6 @@ def marker(path: Path, framework: str, why: str) -> Found:
     return Found(path=path, framework=framework, step=None, verdict=Verdict.MARKER, why=why)
 
 
-def resumes(present: Sequence[str], possible: Sequence[str]) -> tuple[bool | None, tuple[str, ...]]:
-    """Whether training can go on from these roles, and what is missing for sure."""
-    gaps = tuple(f"no {role}" for role in NEEDED_TO_RESUME if role not in present and role not in possible)
-    if gaps:
-        return False, gaps
-    return (True if all(role in present for role in NEEDED_TO_RESUME) else None), ()
-
-
 def ordered(roles: set[str] | frozenset[str]) -> tuple[str, ...]:
     """In the order of `Role`, others after them by name."""
     return (
@@ -136,7 +129,9 @@ def ordered(roles: set[str] | frozenset[str]) -> tuple[str, ...]:
     )
 
 
-def _whole(present: Sequence[str], possible: Sequence[str], gaps: Sequence[str]) -> str:
+def _whole(present: Sequence[str], possible: Sequence[str], gaps: Sequence[str], *, said: str) -> str:
     if set(present) - {Role.CONFIG, Role.TRAINER} == {Role.WEIGHTS} and not possible:
         return "whole; weights only: not resumable"
+    if said:
+        return said
     return f"whole; {', '.join(gaps)}" if gaps else "whole"

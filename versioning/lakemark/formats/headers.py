@@ -61,6 +61,13 @@ def _zip(stream: BinaryIO, size_bytes: int) -> str | None:
     return None if zipfile.is_zipfile(stream) else "damaged zip (its end record does not fit it)"
 
 
+def _torch(stream: BinaryIO, size_bytes: int) -> str | None:
+    """A zip, or a pickle of old, which has no length; neither begins with zeros, as what a dead machine never wrote does."""
+    why = _zip(stream, size_bytes)
+    stream.seek(0)
+    return why or ("it begins with zeros" if stream.read(4) == bytes(4) else None)
+
+
 def _must_be_zip(stream: BinaryIO, size_bytes: int) -> str | None:
     start = stream.read(4)
     stream.seek(0)
@@ -151,11 +158,11 @@ def _tar_number(field: bytes) -> int | None:
 
 
 _CHECKS: Final[dict[str, Callable[[BinaryIO, int], str | None]]] = {
-    ".pt": _zip,
-    ".pth": _zip,
+    ".pt": _torch,
+    ".pth": _torch,
     ".bin": _zip,
-    ".ckpt": _zip,
-    ".pkl": _zip,
+    ".ckpt": _torch,
+    ".pkl": _torch,
     ".tmp": _zip,
     ".keras": _must_be_zip,
     ".npz": _must_be_zip,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 _FOLDER: Final = re.compile(
-    r"(?:(?:steps?|checkpoint|ckpt|global[_-]step|iter|iteration|update)[-_=]?)?([0-9]{1,15})",
+    r"(?:(?:ep(?:och)?[-_=]?[0-9]{1,9}[-_.,])?(?:steps?|checkpoint|ckpt|global[_-]step|iter|iteration|update)[-_=]?)?([0-9]{1,15})",
     re.ASCII | re.IGNORECASE,
 )
 _FILE: Final = re.compile(

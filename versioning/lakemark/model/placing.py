@@ -7,11 +7,14 @@ says so (`ambiguous`) instead of guessing.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from lakemark.model.ledger import Attempt, Fork, Interval, RecordState, RunState
 from lakemark.model.record import DataRef, Evidence, record_id
 from lakemark.model.timeline import lineage, segments
+
+_MOMENT: Final = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +25,7 @@ class Save:
     attempt: of the process, or of the directory it was found in. found: nobody asked for this commit, a sweep saw it.
     newest_mtime: of its files, by this node's clock; None where that clock is simulated.
     sealed_again: record ids of which it still contains at least one sealed file, unchanged.
+    beside: record ids whose own files still lie unchanged on this node, under other names.
     """
 
     step: int
@@ -34,6 +38,7 @@ class Save:
     data: tuple[DataRef, ...] = ()
     newest_mtime: datetime | None = None
     sealed_again: frozenset[str] = frozenset()
+    beside: frozenset[str] = frozenset()
     supersede: bool = False
 
 
@@ -60,8 +65,8 @@ def place(state: RunState, save: Save) -> Placement:
     """Decides by these rules, the first that fits.
 
     The same bytes are the same record. An explicit commit of other bytes collides unless it supersedes. A find of the same
-    attempt that still holds a sealed file supersedes: it was taken too early. Any other find of the same step, or one below
-    what its timeline has, opens a timeline, unless its own was left behind.
+    attempt that still holds a sealed file supersedes: it was taken too early. A second file of one save conflicts. Any other
+    find of the same step, or one below what its timeline has, opens a timeline, unless its own was left behind.
     """
     timeline = timeline_of(state, save)
     data = data_of(state, save)
@@ -83,6 +88,9 @@ def place(state: RunState, save: Save) -> Placement:
         return replace(placed, supersedes=other.record.id, why=why)
     if not save.found:
         return replace(placed, collides=other.record.id)
+    if _twice(save, other, parent):
+        why = "the same attempt saved this step under two names; both are kept"
+        return replace(placed, conflicts=other.record.id, why=why)
     if may_fork:
         return _fork(state, placed, save)
     return replace(
@@ -189,6 +197,18 @@ def _went_back(state: RunState, save: Save, timeline: int) -> bool:
     newest = state.attempts.get(state.records[rows[-1][2]].record.attempt or "")
     mine = state.attempts.get(save.attempt or "")
     return newest is not None and mine is not None and mine.sequence > newest.sequence
+
+
+def _twice(save: Save, other: RecordState, parent: RecordState | None) -> bool:
+    """Whether a process saved one step twice, as two of Lightning's callbacks do, and did not come to it a second time.
+
+    Its files and the other's lie beside each other, and less time passed between them than half of what the steps before took.
+    """
+    if save.newest_mtime is None or other.record.id not in save.beside or other.record.attempt != save.attempt:
+        return False
+    saved_at = other.record.saved_at
+    took = (saved_at - parent.record.saved_at) / 2 if parent is not None else _MOMENT
+    return abs(save.newest_mtime - saved_at) < took
 
 
 def _fork(state: RunState, placed: Placement, save: Save) -> Placement:

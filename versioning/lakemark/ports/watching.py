@@ -19,14 +19,21 @@ class Lookout(Protocol):
         As in a shell it stands for no leading dot. Links to directories count. Nothing is raised for what can't be read.
         """
 
-    def follow(self, folders: Sequence[Path]) -> None:
+    def follow(self, folders: Sequence[Path]) -> bool:
         """Hints are of these folders from now on, of the names in them and not of what is deeper; the most important first.
 
-        Folders that are not there yet, or are there anew, are followed from the next call on: so call it again and again.
+        Answers whether one is followed now that was not before: what happened in it until now gave no hint.
         """
 
+    @property
+    def whole(self) -> bool:
+        """False once a folder came, went or was replaced since `follow`: then it should be called again."""
+
     def wait(self, seconds: float) -> frozenset[Path]:
-        """The folders that hints came for since the last call. Returns at the first; without any after `seconds` or `wake`."""
+        """The folders that hints came for since the last call. Returns at the first; without any after `seconds` or `wake`.
+
+        That a folder is there which was not gives a hint of it, within seconds.
+        """
 
     def wake(self) -> None:
         """Ends the `wait` that goes on, or the next one, early. May be called by a signal's handler."""

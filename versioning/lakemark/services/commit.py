@@ -6,16 +6,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 
 from lakemark.errors import Conflict, LakemarkError, Refused, Usage
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import Contents, Draft
-from lakemark.model.ledger import RunState
+from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.names import printable
-from lakemark.model.placing import Placement, Save, place
+from lakemark.model.placing import Placement, Save, place, standing
 from lakemark.model.record import Code, Record, record_for
 from lakemark.ports import Directory, Landed, Site, Spooled
 from lakemark.services.appending import Settled, announced, opened, require_identity, require_writable, tier_key
+from lakemark.services.layout import committed
 from lakemark.services.taking import Commit, Taken, attempt_of, bound_directory, take
 
 __all__ = ["Commit", "Committed", "commit"]
@@ -92,11 +94,16 @@ def _require_numbers(metrics: Mapping[str, float]) -> None:
 
 
 def _announced(site: Site, asked: Commit) -> Commit:
-    """With what the trainer said of this very save, where it did: that is better than any guess."""
+    """With what the trainer said of this very save, where it did: that is better than any guess, also of its step."""
     if asked.spooled is not None:
         return asked
-    here = [one for one in announced(site, asked.run) if (one.path, one.step) == (asked.path, asked.step)]
-    return replace(asked, spooled=max(here, key=lambda one: one.saved_at, default=None))
+    here = [one for one in announced(site, asked.run) if one.path == asked.path]
+    spooled = max((one for one in here if asked.found or one.step == asked.step), key=_saved, default=None)
+    return asked if spooled is None else replace(asked, spooled=spooled, step=spooled.step)
+
+
+def _saved(spooled: Spooled) -> datetime:
+    return spooled.saved_at
 
 
 def _placement(site: Site, asked: Commit, taken: Taken) -> Placement:
@@ -128,8 +135,29 @@ def _save(site: Site, asked: Commit, taken: Taken) -> Save:
         data=spooled.data if spooled else (),
         newest_mtime=None if site.simulated_clock else taken.landed.newest_mtime,
         sealed_again=frozenset(identity for identity in known if identity),
+        beside=_beside(site, asked),
         supersede=asked.supersede,
     )
+
+
+def _beside(site: Site, asked: Commit) -> frozenset[str]:
+    """Records of the same step whose source is another path of this node that still holds their files."""
+    if not asked.found:
+        return frozenset()
+    state = site.ledger.run(asked.run)
+    same = [standing(state, timeline, asked.step) for timeline in state.timelines]
+    return frozenset(one.record.id for one in same if one is not None and _lies(site, asked, one))
+
+
+def _lies(site: Site, asked: Commit, found: RecordState) -> bool:
+    body = committed(site, found)
+    source = body.get("source")
+    if body.get("node") != site.node or not isinstance(source, str) or Path(source) == asked.path:
+        return False
+    if not site.workspace.exists(Path(source)):
+        return False
+    files = site.workspace.identities(Path(source))
+    return bool(files) and all(site.journal.known(file) == found.record.id for file in files)
 
 
 def _record(site: Site, asked: Commit, placement: Placement, taken: Taken) -> Record:

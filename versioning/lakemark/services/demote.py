@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from lakemark.errors import LakemarkError, NoReplica, StoreUnavailable
 from lakemark.model.canonical import JSON
@@ -35,6 +36,11 @@ class Pending:
     transient: bool = False
     planned: bool = False
 
+    @classmethod
+    def of(cls, what: str, error: LakemarkError) -> Self:
+        """What an error kept from being done."""
+        return cls(what=what, why=str(error), transient=isinstance(error, StoreUnavailable | NoReplica))
+
 
 @dataclass(slots=True, kw_only=True)
 class Demoted:
@@ -64,7 +70,7 @@ def demote(site: Site, run: str, *, tiers: Sequence[Tier] | None = None) -> Demo
     try:
         result.released.extend(release_all(site, run, final.release))
     except LakemarkError as error:
-        result.pending.append(_pending(f"releases of {run}", error))
+        result.pending.append(Pending.of(f"releases of {run}", error))
     result.pending.extend(
         Pending(
             what=f"{run}@{site.ledger.run(run).records[one.record].record.step} {one.tier}", why=one.why, planned=True
@@ -109,7 +115,7 @@ def present(site: Site) -> tuple[list[Tier], list[Pending]]:
         try:
             require_identity(site, store)
         except LakemarkError as error:
-            away.append(_pending(f"tier {name}", error))
+            away.append(Pending.of(f"tier {name}", error))
             continue
         tiers.append(tier_of(site, name))
     return tiers, away
@@ -141,7 +147,7 @@ def _lasting(site: Site, tiers: Iterable[Tier], result: Demoted) -> list[Tier]:
         try:
             require_lasting(site.store(tier.name))
         except LakemarkError as error:
-            result.pending.append(_pending(f"tier {tier.name}", error))
+            result.pending.append(Pending.of(f"tier {tier.name}", error))
         else:
             lasting.append(tier)
     return lasting
@@ -152,7 +158,7 @@ def _replicate(site: Site, move: Move, result: Demoted) -> LakemarkError | None:
         replicate(site, move.run, move.record, to=move.tier)
     except LakemarkError as error:
         step = site.ledger.run(move.run).records[move.record].record.step
-        result.pending.append(_pending(f"{move.run}@{step} to {move.tier}", error))
+        result.pending.append(Pending.of(f"{move.run}@{step} to {move.tier}", error))
         return error
     result.replicated.append(move)
     return None
@@ -170,7 +176,7 @@ def _recheck(site: Site, run: str, rechecks: Iterable[Recheck], result: Demoted)
     record_looks(site, run, [one for one in looks if one.error is None])
     for one in looks:
         if one.error is not None:
-            result.pending.append(_pending(f"reading {run}@{one.step} back from {one.place.tier}", one.error))
+            result.pending.append(Pending.of(f"reading {run}@{one.step} back from {one.place.tier}", one.error))
     result.rechecked.extend(looks)
 
 
@@ -218,7 +224,3 @@ def _record_thinned(site: Site, found: RecordState) -> bool:
     except Settled:
         return False
     return True
-
-
-def _pending(what: str, error: LakemarkError) -> Pending:
-    return Pending(what=what, why=str(error), transient=isinstance(error, StoreUnavailable | NoReplica))

@@ -44,8 +44,7 @@ def open_watched(site: Site, lookout: Lookout) -> OpenedRuns:
             result.pending.append(Pending(what=what, why=str(error)))
         except LakemarkError as error:
             away = error if isinstance(error, StoreUnavailable) else away
-            transient = isinstance(error, StoreUnavailable)
-            result.pending.append(Pending(what=what, why=str(error), transient=transient))
+            result.pending.append(Pending.of(what, error))
     return result
 
 

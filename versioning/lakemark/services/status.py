@@ -16,7 +16,7 @@ from lakemark.model.views import safe_at
 
 RED = "red"
 AMBER = "amber"
-_STALE_SECONDS = 60.0
+_STALE = timedelta(minutes=1)
 _TROUBLES = 5
 
 
@@ -66,14 +66,12 @@ class WatchSeen:
     pid: int | None
     stopped: bool = False
     alive_at: datetime | None = None
-    every_seconds: float = 0.0
     troubles: tuple[tuple[str, str, datetime], ...] = ()
     readable: bool = True
 
     def stale(self, now: datetime) -> bool:
-        """Whether it has not been heard of for three rounds."""
-        late = timedelta(seconds=max(_STALE_SECONDS, 3 * self.every_seconds))
-        return self.alive_at is not None and now - self.alive_at > late
+        """Whether it has not been heard of for a minute; it says so every few seconds, whatever it does."""
+        return self.alive_at is not None and now - self.alive_at > _STALE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

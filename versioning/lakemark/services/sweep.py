@@ -5,13 +5,13 @@ Whoever runs it second finds it done. A part that can't reach what it needs says
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from pathlib import Path
 
-from lakemark.errors import LakemarkError, StoreUnavailable
+from lakemark.errors import LakemarkError
 from lakemark.model.entry import Contents, Draft
 from lakemark.model.ledger import RunState
 from lakemark.model.names import printable
@@ -33,7 +33,10 @@ from lakemark.services.sources import note_damage
 
 @dataclass(slots=True, kw_only=True)
 class Swept:
-    """said: what was finished, undone, observed or pinned, a sentence each. abandoned: nobody goes on with it."""
+    """said: what was finished, undone, observed or pinned, a sentence each. abandoned: nobody goes on with it.
+
+    unclaimed: records that named trees of hot are of, and that had no entry: a crash fell in between, or a commit is under way.
+    """
 
     committed: list[Committed] = field(default_factory=list)
     replicated: list[Move] = field(default_factory=list)
@@ -43,18 +46,23 @@ class Swept:
     abandoned: list[Abandoned] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
+    unclaimed: frozenset[str] = frozenset()
 
 
-def sweep(site: Site, *, find: bool = True, move: bool = True) -> Swept:
-    """move=False: finds and finishes only; replicas stay as they are. find=False: saves are left to who looks for them."""
+def sweep(site: Site, *, find: bool = True, move: bool = True, unclaimed: Collection[str] | None = None) -> Swept:
+    """move=False: finds and finishes only; replicas stay as they are. find=False: saves are left to who looks for them.
+
+    unclaimed: of the trees without an entry only these are finished or undone; None: all. Whoever leaves saves to others
+    names those an earlier pass saw: a commit from where the trainer saved knows more, and may be under way.
+    """
     result = Swept()
     for name, outcome in register_all(site).items():
         if isinstance(outcome, LakemarkError):
-            result.pending.append(_pending(f"tier {name}", outcome))
+            result.pending.append(Pending.of(f"tier {name}", outcome))
     _part(result, "unfinished work", lambda: result.said.extend(finish(site)))
     if find:
         _part(result, "saves", lambda: _saves(site, result))
-    _part(result, "sealed trees", lambda: _orphans(site, result))
+    _part(result, "sealed trees", lambda: _orphans(site, result, unclaimed))
     _part(result, "linked files", lambda: result.said.extend(suspects(site)))
     if site.data is not None:
         _part(result, "data branches", lambda: result.said.extend(observe(site)))
@@ -116,18 +124,16 @@ def _collect(site: Site, store: CheckpointStore, result: Swept) -> None:
 
 
 def _copies(site: Site, result: Swept) -> None:
-    result.pending.extend(_pending(f"copy of the ledger in {name}", error) for name, error in keep_copies(site).items())
+    result.pending.extend(
+        Pending.of(f"copy of the ledger in {name}", error) for name, error in keep_copies(site).items()
+    )
 
 
 def _part(result: Swept, what: str, work: Callable[[], object]) -> None:
     try:
         work()
     except LakemarkError as error:
-        result.pending.append(_pending(what, error))
-
-
-def _pending(what: str, error: LakemarkError) -> Pending:
-    return Pending(what=what, why=str(error), transient=isinstance(error, StoreUnavailable))
+        result.pending.append(Pending.of(what, error))
 
 
 def _saves(site: Site, result: Swept) -> None:
@@ -135,7 +141,7 @@ def _saves(site: Site, result: Swept) -> None:
     result.committed.extend(saves.committed)
     result.incomplete.extend(saves.incomplete)
     result.abandoned.extend(saves.abandoned)
-    result.pending.extend(_pending(printable(path), error) for path, error in saves.failed)
+    result.pending.extend(Pending.of(printable(path), error) for path, error in saves.failed)
     for done in saves.committed:
         noted = done.notes if done.new else ()
         result.said.extend(f"{done.record.run}@{done.record.step}: {note}" for note in noted)
@@ -155,13 +161,14 @@ def _demote(site: Site, run: str, result: Swept, tiers: Sequence[Tier]) -> None:
     result.pending.extend(done.pending)
 
 
-def _orphans(site: Site, result: Swept) -> None:
+def _orphans(site: Site, result: Swept, only: Collection[str] | None) -> None:
     """Named trees without an entry: a crash fell in between. Nobody was told they are safe, but each may be all there is."""
     require_identity(site, site.hot)
     listing = site.hot.records()
     claimed = {identity for run in site.ledger.runs() for identity in site.ledger.run(run).records}
-    for identity in listing.records if listing.complete else ():
-        if identity not in claimed:
+    result.unclaimed = frozenset(listing.records if listing.complete else ()) - claimed
+    for identity in sorted(result.unclaimed):
+        if only is None or identity in only:
             _part(result, f"{identity[:12]} in {site.hot.name}", partial(_adopt, site, identity, result))
 
 

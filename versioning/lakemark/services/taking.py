@@ -138,6 +138,8 @@ def _require_whole(asked: Commit, found: Found) -> None:
             f"{quoted(str(asked.path))} is {found.verdict}: {found.why}",
             advice="Commit it when the trainer has finished it.",
         )
+    if asked.spooled is not None and asked.spooled.world is not None and found.verdict is Verdict.INCOMPLETE:
+        raise Incomplete(f"{quoted(str(asked.path))}: {found.why}", advice=_AGAIN)
     if asked.found and asked.spooled is None and found.step != asked.step:
         raise Incomplete(f"{quoted(str(asked.path))} was step {asked.step} and is {found.step} now", advice=_AGAIN)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from lakemark.errors import LakemarkError, StoreUnavailable
+from lakemark.errors import LakemarkError
 from lakemark.model.ledger import RunState
 from lakemark.model.names import printable
 from lakemark.ports import Site
@@ -101,6 +101,7 @@ class Watch:
         self._looking = ThreadPoolExecutor(_LOOKED_THROUGH_AT_ONCE, thread_name_prefix="lakemark-found")
         self._count = Lock()
         self._tended_at: datetime | None = None
+        self._unclaimed: frozenset[str] = frozenset()
         self._collected_at: datetime | None = None
         self._moved_all_at: datetime | None = None
         self._moved: dict[str, int] = {}
@@ -140,7 +141,7 @@ class Watch:
             if whole or saves.committed:
                 freshen(self.site, run)
         self._committed(saves)
-        pending += [_pending(printable(path), error) for path, error in saves.failed]
+        pending += [Pending.of(printable(path), error) for path, error in saves.failed]
         self._note(_scope(run), pending, whole=whole)
         waiting = [Pending(what=f"incomplete {printable(path)}", why=why) for path, why in saves.incomplete]
         self._note(f"{_scope(run)}, unfinished", waiting, whole=whole, patience=PATIENCE)
@@ -181,7 +182,8 @@ class Watch:
         now = site.now()
         if _due(self._tended_at, now, TEND_EVERY):
             self._tended_at = now
-            swept = sweep(site, find=False, move=False)
+            swept = sweep(site, find=False, move=False, unclaimed=self._unclaimed)
+            self._unclaimed = swept.unclaimed
             self._swept(swept)
             self._note("tend", swept.pending)
         return Done(transient=any(one.transient for one in opened.pending))
@@ -296,18 +298,14 @@ def _gathering(pending: list[Pending], what: str) -> Iterator[None]:
     try:
         yield
     except LakemarkError as error:
-        pending.append(_pending(what, error))
+        pending.append(Pending.of(what, error))
     except Exception as error:  # noqa: BLE001 - one run's trouble must not keep the others out
         pending.append(_unexpected(what, error))
 
 
-def _pending(what: str, error: LakemarkError) -> Pending:
-    return Pending(what=what, why=str(error), transient=isinstance(error, StoreUnavailable))
-
-
 def _unexpected(what: str, error: Exception) -> Pending:
     if isinstance(error, LakemarkError):
-        return _pending(what, error)
+        return Pending.of(what, error)
     return Pending(what=what, why=f"unexpected {type(error).__name__}: {error}")
 
 

@@ -86,7 +86,8 @@ class Service:
 
     def _follow(self, _: frozenset[str] | None) -> Done:
         self._places = self.watch.places()
-        self.watch.lookout.follow(list(self._places))
+        if self.watch.lookout.follow(list(self._places)):
+            self._announced.ask()
         trouble = self.watch.lookout.trouble
         if trouble != self._trouble:
             self._trouble = trouble
@@ -104,6 +105,8 @@ class Service:
 
     def _dispatch(self, heard: frozenset[Path]) -> None:
         """Asks the rounds whom the hints concern."""
+        if not self.watch.lookout.whole:
+            self._followed.ask()
         for folder in heard:
             run = self._places.get(folder)
             if run is None:

@@ -129,12 +129,15 @@ class Run:
         present: roles it is known to hold, where one file holds several. ranks: None: this speaks for every rank.
         """
         with self.guarded(step):
-            about = {
+            about: dict[str, Any] = {
                 "metrics": self._finite(metrics or {}),
                 "roles": {str(key): str(value) for key, value in (roles or {}).items()},
-                "present": sorted({str(role) for role in present}),
-                "ranks": None if ranks is None else {"world": int(ranks.world), "files": [str(f) for f in ranks.files]},
+                "code": self._code,
             }
+            if present:
+                about["present"] = sorted({str(role) for role in present})
+            if ranks is not None:
+                about["ranks"] = {"world": int(ranks.world), "files": [str(name) for name in ranks.files]}
             self._announce(path, step, about)
 
     @contextmanager
@@ -162,7 +165,6 @@ class Run:
             "attempt": self.attempt,
             "timeline": resumed,
             "data": [self._reference(data) for data in self.data],
-            "code": self._code,
             **about,
         }
         self._announced += 1

@@ -14,6 +14,7 @@ class MemoryLookout:
     def __init__(self, disk: MemoryDisk, waited: Callable[[float], None] = lambda _: None) -> None:
         self.followed: tuple[Path, ...] = ()
         self.trouble: str | None = None
+        self.whole = True
         self._disk = disk
         self._waited = waited
         self._heard: set[Path] = set()
@@ -24,8 +25,10 @@ class MemoryLookout:
             found = [at / name for at in found for name in self._disk.names(at) if _fits(name, part)]
         return tuple(path for path in found if self._disk.is_dir(path))
 
-    def follow(self, folders: Sequence[Path]) -> None:
+    def follow(self, folders: Sequence[Path]) -> bool:
+        new = not set(folders) <= set(self.followed)
         self.followed = tuple(folders)
+        return new
 
     def hint(self, folder: Path) -> None:
         """As the kernel gives one; of a folder that is not followed nothing is heard."""
