@@ -121,8 +121,7 @@ def went_on(
     saves: how many whole ones lie in the run's directory: the lineage has these and no others.
     """
     new = [record for record in after if record["timeline"] == timeline]
-    said = "read" if example.announces else "declared"
-    bound = all([(ref["commit"], ref["evidence"]) for ref in record["data"]] == [(then, said)] for record in new)
+    bound = all([(ref["commit"], ref["evidence"]) for ref in record["data"]] == [(then, "read")] for record in new)
     named = all(record["framework"] == example.framework for record in new)
     listed = {record["record"] for record in before} <= {record["record"] for record in every}
     further = bool(new) and new[-1]["step"] > before[-1]["step"] and len(after) == saves

@@ -18,8 +18,7 @@ class Example:
 
     needs: the framework's package. saves: how its saves are named in OUT, to tell when there are enough of them.
     half_made: how the framework names a save that it is still making, where it does.
-    framework, roles: what each record must say. announces: the script says each save, and so also what data was read;
-    else the node finds it.
+    framework, roles: what each record must say.
     tolerance: the greatest difference of a weight to the uninterrupted run's, 0.0 for none; why: the reason for another.
     """
 
@@ -28,7 +27,6 @@ class Example:
     saves: str
     framework: str
     roles: Sequence[str] = ALL_ROLES
-    announces: bool = False
     half_made: str | None = None
     tolerance: float = 0.0
     why: str = ""
@@ -47,8 +45,8 @@ EXAMPLES: Final = {
     for example in (
         Example(name="dcp_fsdp", needs="torch", saves=r"step-\d+", framework="dcp"),
         Example(name="hf_trainer", needs="transformers", saves=r"checkpoint-\d+", framework="hf-trainer"),
-        Example(name="lightning", needs="lightning", saves=r"epoch=.*\.ckpt", framework="lightning", announces=True),
-        Example(name="accelerate", needs="accelerate", saves=r"checkpoint_\d+", framework="accelerate", announces=True),
+        Example(name="lightning", needs="lightning", saves=r"epoch=.*\.ckpt", framework="lightning"),
+        Example(name="accelerate", needs="accelerate", saves=r"checkpoint_\d+", framework="accelerate"),
         Example(name="deepspeed", needs="deepspeed", saves=r"global_step\d+", framework="deepspeed"),
         Example(
             name="orbax",
@@ -58,6 +56,6 @@ EXAMPLES: Final = {
             half_made=r".*\.orbax-checkpoint-tmp",
             roles=("weights", "optimizer", "rng"),  # the schedule goes by the optimizer's count
         ),
-        Example(name="keras", needs="keras", saves=r"model-\d+\.keras", framework="keras", announces=True),
+        Example(name="keras", needs="keras", saves=r"model-\d+\.keras", framework="keras"),
     )
 }

@@ -5,6 +5,7 @@ import secrets
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -189,6 +190,18 @@ def test_a_save_after_reading_says_so(faulty, tmp_path, monkeypatch):
     kept = site.ledger.run("r").records[done.record.id].record.data[0]
     assert (kept.evidence, kept.commit) == (Evidence.READ, COMMIT)
     assert kept.extra["reads"]["exact"]
+
+
+def test_what_was_read_is_known_of_a_save_that_nobody_announced(tmp_path):
+    spool = tmp_path / "spool"
+    references = (DataRef(repository="data", branch="main", commit=COMMIT, evidence=Evidence.DECLARED),)
+    workspace = LocalWorkspace()
+    assert workspace.with_reads(spool, "t1", references) == references
+    noted(log(spool), [1])
+    (read,) = workspace.with_reads(spool, "t1", references)
+    assert (read.evidence, read.extra["reads"]["objects"]) == (Evidence.READ, 1)
+    doubtful = (replace(references[0], evidence=Evidence.AMBIGUOUS),)
+    assert workspace.with_reads(spool, "t1", doubtful) == doubtful
 
 
 def test_without_a_run_object_the_run_file_says_where_to_note(faulty, tmp_path, monkeypatch):

@@ -7,11 +7,11 @@ from tests.formats.builders import dcp, safetensors, save, torch_zip
 from tests.formats.library_builders import accelerate, deepspeed, found, only, verdict
 
 
-def test_the_number_of_a_save_is_no_step(tmp_path):
+def test_the_number_of_a_save_is_taken_for_the_step_and_said(tmp_path):
     accelerate(tmp_path / "checkpoints/checkpoint_3")
     one = only(tmp_path)
-    assert (one.framework, one.step, one.verdict, one.resumable) == ("accelerate", None, Verdict.COMPLETE, True)
-    assert one.notes == ("3 counts saves, not steps",)
+    assert (one.framework, one.step, one.verdict, one.resumable) == ("accelerate", 3, Verdict.COMPLETE, True)
+    assert (one.notes, one.counted) == (("3 counts saves, not steps",), True)
     assert one.roles["dl_state_dict.bin"] == "dataloader"
 
 
@@ -39,9 +39,9 @@ def test_a_save_without_the_random_states_is_not_done(tmp_path):
 
 def test_a_save_that_has_only_begun(tmp_path):
     save(tmp_path / "checkpoints/checkpoint_7/model.safetensors", safetensors())
-    assert verdict(tmp_path, "checkpoints/checkpoint_7") == ("accelerate", None, "incomplete")
+    assert verdict(tmp_path, "checkpoints/checkpoint_7") == ("accelerate", 7, "incomplete")
     save(tmp_path / "checkpoints/checkpoint_8/.tmpqECRZw", safetensors())
-    assert verdict(tmp_path, "checkpoints/checkpoint_8") == ("accelerate", None, "incomplete")
+    assert verdict(tmp_path, "checkpoints/checkpoint_8") == ("accelerate", 8, "incomplete")
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_the_last_of_a_set_is_missed_against_the_save_before(tmp_path, name):
     for count in (9, 10):
         accelerate(tmp_path / f"checkpoint_{count}", ranks=2, models=2, custom=2)
     (tmp_path / "checkpoint_10" / name).unlink()
-    assert verdict(tmp_path, "checkpoint_10") == ("accelerate", None, "incomplete")
-    assert verdict(tmp_path, "checkpoint_9") == ("accelerate", None, "complete")
+    assert verdict(tmp_path, "checkpoint_10") == ("accelerate", 10, "incomplete")
+    assert verdict(tmp_path, "checkpoint_9") == ("accelerate", 9, "complete")
     accelerate(tmp_path / "checkpoint_11", ranks=2, models=2, custom=2)
     (tmp_path / "checkpoint_11" / name).unlink()
-    assert verdict(tmp_path, "checkpoint_10") == ("accelerate", None, "complete")  # the run goes on with fewer
+    assert verdict(tmp_path, "checkpoint_10") == ("accelerate", 10, "complete")  # the run goes on with fewer
     assert "as the step before has" in found(tmp_path)["checkpoint_10"].notes[1]
 
 
@@ -155,4 +155,4 @@ def test_objects_of_users_come_last(tmp_path):
     accelerate(tmp_path / "checkpoint_5", custom=0)
     assert found(tmp_path)["checkpoint_5"].why == "no custom_checkpoint, which the step before has"
     accelerate(tmp_path / "checkpoint_6", custom=0)
-    assert verdict(tmp_path, "checkpoint_5") == ("accelerate", None, "complete")  # it registers none any more
+    assert verdict(tmp_path, "checkpoint_5") == ("accelerate", 5, "complete")  # it registers none any more

@@ -3,12 +3,15 @@
 import json
 import os
 import shutil
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakemark.formats import recogniser
+from lakemark.formats.dcp import Dcp
+from lakemark.formats.folder import Folder
 from lakemark.ports import Verdict
 from tests.formats.builders import Chunk, as_json, dcp, dcp_metadata, safetensors, save, torch_zip
 
@@ -452,3 +455,19 @@ def test_what_a_dead_machine_never_wrote(tmp_path):
     size_bytes = (tmp_path / "step-7/model_1.pt").stat().st_size
     save(tmp_path / "step-7/model_1.pt", bytes(size_bytes))
     assert judged(tmp_path / "step-7").why == "model_1.pt: it begins with zeros"
+
+
+class _Vanishing(Folder):
+    """Whatever was read from it is gone afterwards."""
+
+    @contextmanager
+    def open(self, name):
+        with super().open(name) as stream:
+            yield stream
+        (self.path / name).unlink()
+
+
+def test_a_folder_that_goes_while_it_is_judged(tmp_path):
+    dcp(tmp_path / "step-7")
+    found = Dcp().judge(_Vanishing.of(tmp_path / "step-7"))
+    assert (found.verdict, found.why) == (Verdict.INCOMPLETE, ".metadata: No such file or directory")

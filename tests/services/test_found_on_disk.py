@@ -10,10 +10,12 @@ import pytest
 
 from lakemark.errors import Conflict, Incomplete
 from lakemark.ports import Policies, Quiet, Spooled, Watched
+from lakemark.services import layout
 from lakemark.services.abandoned import AGE
 from lakemark.services.commit import Commit, commit
 from lakemark.services.find_saves import find_new
 from lakemark.services.resume import resume
+from lakemark.services.sweep import sweep
 from tests.contract.store_places import flip
 from tests.formats.builders import save, torch_zip
 from tests.services.on_disk import RUN, age, hf, now, plain, until
@@ -510,3 +512,54 @@ def test_a_step_that_was_trained_again_opens_a_timeline(yard):
     save(yard.out / "epoch=1-step=16-v1.ckpt", torch_zip({"global_step": 16, "again": 1}))
     yard.sweep()
     assert yard.at(16).record.timeline == 2
+
+
+# Saves that are counted
+
+
+def test_the_number_of_a_save_is_its_step_where_nobody_says_it(yard):
+    yard.open()
+    yard.unpack("accelerate/auto_naming")
+    assert [done.record.step for done in yard.sweep().committed] == [0, 1]
+    assert yard.manifest(1).extra["counted"] is True
+
+
+def test_a_counter_is_no_step_among_steps_that_were_told(yard):
+    yard.open()
+    yard.unpack("accelerate/auto_naming")
+    folder = yard.out / "checkpoints"
+    yard.commit(folder / "checkpoint_0", 8)
+    swept = yard.sweep()
+    assert swept.committed == []
+    ((path, why),) = swept.incomplete
+    assert path == folder / "checkpoint_1"
+    assert "step unknown" in why
+
+
+def test_reports_of_ray_are_counted(yard):
+    yard.open()
+    yard.unpack("ray_train/run_keep2")
+    assert [done.record.step for done in yard.sweep().committed] == [2, 3]
+
+
+# A commit and a sweep at once
+
+
+def test_a_tree_whose_commit_is_under_way_is_left_alone(yard):
+    yard.open()
+    path = plain(yard.out, 10)
+
+    class Meanwhile(Quiet):
+        """Another process sweeps between name and entry."""
+
+        def step(self, name):
+            if name == "commit.adopted":
+                swept = sweep(yard.site(), find=False, move=False)
+                said.extend(swept.said)
+                seen.append(set(yard.state().records))
+
+    said, seen = [], []
+    done = commit(yard.site(progress=Meanwhile()), Commit(path=path, run=RUN, step=10))
+    assert (said, seen) == ([], [set()])
+    assert set(yard.state().records) == {done.record.id} == yard.in_hot()
+    assert layout.committed(yard.site(), yard.at(10))["source"] == str(path)

@@ -18,6 +18,7 @@ from lakemark.adapters.restoring_parts import restore_parts
 from lakemark.errors import NotFound, quoted
 from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import Manifest
+from lakemark.model.record import DataRef
 from lakemark.ports import Fetch, KnownFile, OnDisk, Pointer, Progress, Restored, RunFile, Sparse, Spooled
 
 _MOST_NAMESAKES: Final = 10_000
@@ -94,6 +95,9 @@ class LocalWorkspace:
 
     def unspool(self, spooled: Spooled) -> None:
         run_files.unspool(spooled)
+
+    def with_reads(self, spool: Path, attempt: str, data: tuple[DataRef, ...]) -> tuple[DataRef, ...]:
+        return run_files.with_reads(spool, attempt, data)
 
     def exists(self, path: Path) -> bool:
         return os.path.lexists(path)

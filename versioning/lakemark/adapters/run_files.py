@@ -174,6 +174,18 @@ def _reference(item: JSON) -> DataRef:
     return replace(ref, extra={name: value for name, value in ref.extra.items() if name not in ("uri", "endpoint")})
 
 
+def with_reads(spool: Path, attempt: str, data: tuple[DataRef, ...]) -> tuple[DataRef, ...]:
+    """The references, `read` where processes of the attempt noted that they read of it. Doubtful ones stay doubtful."""
+    return tuple(_found_read(ref, spool, attempt) for ref in data)
+
+
+def _found_read(ref: DataRef, spool: Path, attempt: str) -> DataRef:
+    if ref.evidence == Evidence.AMBIGUOUS:
+        return ref
+    said = read_logs.summary(spool, attempt, repository=ref.repository, commit=ref.commit)
+    return ref if said is None else replace(ref, evidence=Evidence.READ, extra={**ref.extra, "reads": said})
+
+
 def _with_reads(ref: DataRef, spool: Path, attempt: str | None) -> DataRef:
     """Where it was read, what of it."""
     if ref.evidence != Evidence.READ or attempt is None:

@@ -4,6 +4,7 @@
 <root>/<run>/<step>-<id12>/…            sealed trees
 <root>/.lakemark/sealed/<id>.json       a tree's marker: written last, removed first
 <root>/.lakemark/incoming/<token>/…     landings and removals under way, each held by its process
+<root>/.lakemark/incoming.gate/.lock    held by who gives a tree a name, until an entry claims it
 <root>/.lakemark/ledger.bundle          the ledger as it was a while ago, as a Git bundle
 """
 
@@ -13,7 +14,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -150,6 +151,12 @@ class TreeStore:
             new = self._shelf.name(place, sealed, keep_sound=True)
             self._bench.end(landed.token)
         return new
+
+    def naming(self) -> AbstractContextManager[None]:
+        return self._bench.shared()
+
+    def settled(self) -> AbstractContextManager[bool]:
+        return self._bench.alone()
 
     def discard(self, landed: Landed) -> None:
         with os_errors(self.root):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from lakemark.adapters.files import locked, make_directories, open_lock, remove_tree, try_lock
@@ -17,6 +18,26 @@ class Workbench:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._held: dict[str, int] = {}
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Holds the bench beside others that do; nobody has it alone meanwhile."""
+        with locked(self._gate(), shared=True):
+            yield
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Whether nobody else holds it; does not wait."""
+        descriptor = open_lock(self._gate())
+        try:
+            yield try_lock(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _gate(self) -> Path:
+        gate = self._root.with_name(f"{self._root.name}.gate")
+        make_directories(gate)
+        return gate
 
     def begin(self) -> Path:
         """A new empty directory, held until `end`."""

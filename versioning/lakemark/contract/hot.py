@@ -114,6 +114,13 @@ def _names_once(bench: Bench) -> None:
     bench.store.drop(checkpoint, now=bench.now)
 
 
+def _tells_who_names(bench: Bench) -> None:
+    with bench.store.naming(), bench.store.naming(), bench.store.settled() as settled:
+        require(not settled, "a tree is being named, and nobody can tell")
+    with bench.store.settled() as settled:
+        require(settled, "nobody names a tree any more, and it is said that somebody does")
+
+
 def _takes_one_file(bench: Bench) -> None:
     path = bench.save({"model.pt": b"weights"}) / "model.pt"
     checkpoint, _ = bench.commit(path)
@@ -226,6 +233,7 @@ CHECKS: Final = (
     Check("lands", "A tree is landed whole, and the trainer's files stay as they are.", _lands_whole, probe=False),
     Check("names", "A landed tree gets its name once; one that got none is dropped.", _names_once, probe=False),
     Check("file", "A checkpoint of one file is a tree with that file.", _takes_one_file, probe=False),
+    Check("naming", "Whoever gives a tree its name can be told.", _tells_who_names, probe=False),
     Check("members", "Files that lie beside others are a tree of just these.", _takes_members, probe=False),
     Check("changes", "A tree that changes or vanishes while landed is Incomplete.", _notices_changes, probe=False),
     Check("refuses", "What can't be kept is Refused at once.", _refuses_what_it_cannot_keep, probe=False),

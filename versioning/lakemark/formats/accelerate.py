@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from lakemark.formats import deepspeed, hf_files, numbered, sets, sharded
@@ -29,7 +30,7 @@ class Accelerate:
     Then `custom_checkpoint_<i>.pkl` of registered objects. Each rank writes its own `random_states_<r>.pkl` after all its
     other files, so rank 0's says that the model, optimizer and schedule are there. FSDP: `pytorch_model_fsdp_<i>/` and
     `optimizer_<i>/` (DCP), or a file per rank; DeepSpeed: `pytorch_model/` (its tag). The name `checkpoint_<i>` counts
-    saves: no step.
+    saves; for want of a step, that number is taken for it.
     """
 
     def claims(self, folder: Folder) -> bool:
@@ -46,10 +47,9 @@ class Accelerate:
         return started and _COUNTED.fullmatch(folder.name) is not None and _OF_TRAINER.isdisjoint(files)
 
     def step(self, folder: Folder) -> int | None:
-        """Of a user's own name; that of `checkpoint_<i>` is the number of the save."""
-        if _COUNTED.fullmatch(folder.name):
-            return None
-        return numbered.of_tag(folder.name)
+        """Of a user's own name; of `checkpoint_<i>` the number of the save."""
+        counted = _COUNTED.fullmatch(folder.name)
+        return int(counted[1]) if counted else numbered.of_tag(folder.name)
 
     def judge(self, folder: Folder) -> Found:
         contents = Contents(folder)
@@ -68,8 +68,7 @@ class Accelerate:
         counted = _COUNTED.fullmatch(folder.name)
         if counted:
             contents.notes.append(f"{counted[1]} counts saves, not steps")
-            _compare(contents, int(counted[1]))
-        return contents.found(FRAMEWORK, self.step(folder))
+        return replace(contents.found(FRAMEWORK, self.step(folder)), counted=counted is not None)
 
     def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
         return iter(())
@@ -88,22 +87,6 @@ def _check(contents: Contents) -> None:
         hole = None if name == "random_states" else sets.holes(name, numbers)
         if hole:
             contents.problems.append(hole)
-
-
-def _compare(contents: Contents, count: int) -> None:
-    """With the save before it: a file that is not there at the end of a set shows in no other way."""
-    folder = contents.folder
-
-    def counts(number: int) -> dict[str, int]:
-        other = Folder(f"{folder.parent.at}/checkpoint_{number}")
-        return sets.counts(other.files)
-
-    mine = sets.counts(folder.files)
-    why = sets.short(mine, counts(count - 1)) if count else None
-    if why is not None:
-        contents.notes.append(why)
-        if counts(count + 1) != mine:
-            contents.problems.append(why)
 
 
 def _check_ranks(contents: Contents, ranks: set[int]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -67,6 +68,10 @@ def epoch(stem: str) -> int | None:
     return int(match[1]) if match and not _DATE.search(stem) else None
 
 
+def _by_epoch(one: Found) -> Found:
+    return replace(one, counted=one.step is not None)
+
+
 def _single(folder: Folder, name: str) -> Iterator[Loose]:
     stem, kind = _kind(name)
     shard = _SHARD.fullmatch(name)
@@ -95,14 +100,16 @@ def _judged(folder: Folder, name: str, kind: str, step: int | None) -> Found:
     why = broken(folder, name)
     roles, odd = keras_files.roles_in(folder, name) if why is None else (keras_files.ASSUMED[kind == FRAMEWORK], None)
     wrong = [text for text in (why, odd) if text]
-    return found(
-        folder.path / name,
-        kind,
-        step,
-        wrong,
-        roles={name: "weights"},
-        present=sorted(roles.present),
-        possible=sorted(roles.possible),
+    return _by_epoch(
+        found(
+            folder.path / name,
+            kind,
+            step,
+            wrong,
+            roles={name: "weights"},
+            present=sorted(roles.present),
+            possible=sorted(roles.possible),
+        )
     )
 
 
@@ -131,15 +138,17 @@ def _judged_shards(folder: Folder, index: str, shards: Sequence[str], step: int 
     wrong += [hole] if hole else []
     optimizer = any(key.lstrip("/").startswith("optimizer") for key in weights)
     members = [folder.path / name for name in (index, *shards) if folder.has_file(name)]
-    return found(
-        folder.path / index,
-        WEIGHTS,
-        step,
-        wrong,
-        roles=dict.fromkeys(shards, "weights") | ({index: "config"} if folder.has_file(index) else {}),
-        present=["weights", *(["optimizer"] if optimizer else [])],
-        possible=[] if weights and not optimizer else [Role.OPTIMIZER, Role.SCHEDULER, Role.RNG],
-        members=members,
+    return _by_epoch(
+        found(
+            folder.path / index,
+            WEIGHTS,
+            step,
+            wrong,
+            roles=dict.fromkeys(shards, "weights") | ({index: "config"} if folder.has_file(index) else {}),
+            present=["weights", *(["optimizer"] if optimizer else [])],
+            possible=[] if weights and not optimizer else [Role.OPTIMIZER, Role.SCHEDULER, Role.RNG],
+            members=members,
+        )
     )
 
 
@@ -159,16 +168,18 @@ def _judged_backup(folder: Folder, names: Sequence[str], *, notes: Sequence[str]
     broke = broken(folder, _BACKUP)
     wrong = [f"{name}: {text}" for name, text in ((_BACKUP, broke), (_TRAINING, why)) if text]
     roles, _ = keras_files.roles_in(folder, _BACKUP) if broke is None else (keras_files.ASSUMED[False], None)
-    return found(
-        folder.path / _BACKUP,
-        WEIGHTS,
-        step,
-        wrong,
-        roles={name: "weights" if name == _BACKUP else "trainer" for name in names},
-        present=sorted(roles.present),
-        possible=sorted(roles.possible),
-        members=[folder.path / name for name in names],
-        notes=notes,
+    return _by_epoch(
+        found(
+            folder.path / _BACKUP,
+            WEIGHTS,
+            step,
+            wrong,
+            roles={name: "weights" if name == _BACKUP else "trainer" for name in names},
+            present=sorted(roles.present),
+            possible=sorted(roles.possible),
+            members=[folder.path / name for name in names],
+            notes=notes,
+        )
     )
 
 

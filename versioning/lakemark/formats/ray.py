@@ -1,10 +1,11 @@
-"""Ray Train: folders of the user's files, `checkpoint_<date>_<time>` or `checkpoint_<number of the report>`. No step."""
+"""Ray Train: folders of the user's files, named by the time or by the number of the report, which is taken for the step."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -17,7 +18,9 @@ from lakemark.ports import Found
 
 FRAMEWORK: Final = "ray-train"
 SNAPSHOT: Final = "checkpoint_manager_snapshot.json"
-_NAME: Final = re.compile(r"checkpoint_(?:(?P<time>\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d\.\d{1,6})|\d{6,9})", re.ASCII)
+_NAME: Final = re.compile(
+    r"checkpoint_(?:(?P<time>\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d\.\d{1,6})|(?P<report>\d{6,9}))", re.ASCII
+)
 _INSIDE: Final = frozenset({".is_checkpoint", ".metadata.pkl", ".metadata.json", ".tune_metadata"})
 _BESIDE: Final = ("result.json", "progress.csv", "params.pkl", "params.json")
 _TORCH: Final = (".pt", ".pth", ".ckpt", ".bin")
@@ -42,8 +45,15 @@ class RayTrain:
             folder.parent.is_file(name) for name in _BESIDE[1:]
         )
 
-    def step(self, folder: Folder) -> int | None:  # noqa: ARG002 - a time, or the number of a report
-        return None
+    def step(self, folder: Folder) -> int | None:
+        """The number of its report: of its name, or as the snapshot says."""
+        match = _NAME.fullmatch(folder.name)
+        if match is None or match["report"]:
+            return int(match["report"]) if match else None
+        try:
+            return _listed(folder.parent.at, _version(folder.parent, SNAPSHOT)).get(folder.name)
+        except (Unreadable, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return None
 
     def judge(self, folder: Folder) -> Found:
         contents = Contents(folder)
@@ -57,7 +67,8 @@ class RayTrain:
         inside = told(folder, states)
         contents.present |= inside.present
         contents.possible |= set(EVERYTHING).difference(inside.present) if inside.possible or not states else set()
-        return contents.found(FRAMEWORK, None)
+        step = self.step(folder)
+        return replace(contents.found(FRAMEWORK, step), counted=step is not None)
 
     def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
         return iter(())
@@ -94,11 +105,15 @@ def _version(folder: Folder, name: str) -> Version:
 
 
 @lru_cache(maxsize=16)
-def _listed(at: str, version: Version) -> frozenset[str]:  # noqa: ARG001 - read once until it changes
+def _listed(at: str, version: Version) -> dict[str, int | None]:  # noqa: ARG001 - read once until it changes
+    """Folder -> number of its report, where the snapshot says it."""
     state = json.loads(Folder(at).text(SNAPSHOT, longest_bytes=_LOOKED_AT_BYTES))
-    listed = {result["checkpoint_dir_name"] for result in state["checkpoint_results"]}
+    names = [str(result["checkpoint_dir_name"]) for result in state["checkpoint_results"]]
+    numbers = state.get("checkpoint_report_indices")
+    told = isinstance(numbers, list) and len(numbers) == len(names) and all(type(one) is int for one in numbers)
+    listed: dict[str, int | None] = dict(zip(names, numbers, strict=True)) if told else dict.fromkeys(names)
     latest = state.get("latest_checkpoint_result")
-    return frozenset(listed | ({latest["checkpoint_dir_name"]} if latest else set()))
+    return ({str(latest["checkpoint_dir_name"]): None} if latest else {}) | listed
 
 
 @lru_cache(maxsize=16)

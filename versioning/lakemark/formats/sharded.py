@@ -93,7 +93,11 @@ def _of_files(metadata: DcpMetadata) -> dict[str, str]:
 
 def _wrong(folder: Folder, prefix: str, name: str, needed: Mapping[str, int]) -> Iterator[str]:
     missing, short, newer = [], [], []
-    written = folder.stat(name).st_mtime_ns if folder.has_file(name) else 0
+    try:
+        written = folder.stat(name).st_mtime_ns
+    except Unreadable as error:
+        yield f"{prefix}{name}: {error}"
+        return
     newest, rewritten_bytes = 0, 0
     for path, least in needed.items():
         if path.startswith("/") or ".." in path.split("/"):

@@ -40,6 +40,7 @@ class Found:
 
     ranks: name of a per-rank set of files -> how many ranks it has. ranks_told: its own headers say how many model and data
     ranks there are, and it has them. unfinished: temporary files inside it.
+    counted: its framework names no step, and `step` is the number of the save, report or epoch.
     target: what a pointer names, as it is written there. notes: findings that do not change the verdict.
     """
 
@@ -57,6 +58,7 @@ class Found:
     ranks: Mapping[str, int] = field(default_factory=dict)
     ranks_told: bool = False
     unfinished: tuple[str, ...] = ()
+    counted: bool = False
     target: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -304,6 +306,9 @@ class Workspace(Protocol):
         """In order of step. A malformed spool file is moved to `rejected/` beside it, never lost, never in the way."""
 
     def unspool(self, spooled: Spooled) -> None: ...
+
+    def with_reads(self, spool: Path, attempt: str, data: tuple[DataRef, ...]) -> tuple[DataRef, ...]:
+        """The references with what the attempt's processes noted that they read of each; the evidence is `read` then."""
 
     def exists(self, path: Path) -> bool: ...
 

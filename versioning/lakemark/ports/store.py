@@ -208,6 +208,12 @@ class HotStore(CheckpointStore, Protocol):
     def adopt(self, landed: Landed, record: Record) -> bool:
         """Gives the landed tree the record's name, durably; True where it was new, False where it was there already."""
 
+    def naming(self) -> AbstractContextManager[None]:
+        """Held from `adopt` until an entry claims the tree, by any number of processes; it ends with its process."""
+
+    def settled(self) -> AbstractContextManager[bool]:
+        """Whether nobody holds `naming` now. While it is held nobody begins to: what has a name and no entry is left over."""
+
     def discard(self, landed: Landed) -> None:
         """Drops a landed tree that got no name."""
 

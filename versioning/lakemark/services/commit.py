@@ -51,6 +51,11 @@ def commit(site: Site, asked: Commit) -> Committed:
     asked = _announced(site, asked)
     taken = take(site, asked, state)
     site.progress.step("commit.landed")
+    with site.hot.naming():
+        return _recorded(site, asked, taken)
+
+
+def _recorded(site: Site, asked: Commit, taken: Taken) -> Committed:
     adopted: Record | None = None
     try:
         for _ in range(_TRIES):
@@ -171,13 +176,17 @@ def _record(site: Site, asked: Commit, placement: Placement, taken: Taken) -> Re
         node=site.node,
     )
     code = asked.code or (Code.from_json(dict(spooled.code)) if spooled and spooled.code else None)
+    attempt = attempt_of(asked, bound_directory(site, asked)[1], site.ledger.run(asked.run))
+    data = placement.data
+    if spooled is None and attempt is not None:
+        data = site.workspace.with_reads(site.spool(asked.run), attempt, data)
     return replace(
         base,
-        data=placement.data,
+        data=data,
         code=code,
         metrics=dict(asked.metrics) | dict(spooled.metrics if spooled else {}),
         parent=placement.parent,
-        attempt=_save(site, asked, taken).attempt,
+        attempt=attempt,
         supersedes=placement.supersedes,
     )
 

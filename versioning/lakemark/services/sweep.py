@@ -162,10 +162,16 @@ def _demote(site: Site, run: str, result: Swept, tiers: Sequence[Tier]) -> None:
 
 
 def _orphans(site: Site, result: Swept, only: Collection[str] | None) -> None:
-    """Named trees without an entry: a crash fell in between. Nobody was told they are safe, but each may be all there is."""
+    """Named trees without an entry: a crash fell in between. Nobody was told they are safe, but each may be all there is.
+
+    While a commit is under way, here or in another process, which trees these are can't be told: the next pass looks.
+    """
     require_identity(site, site.hot)
-    listing = site.hot.records()
-    claimed = {identity for run in site.ledger.runs() for identity in site.ledger.run(run).records}
+    with site.hot.settled() as settled:
+        if not settled:
+            return
+        listing = site.hot.records()
+        claimed = {identity for run in site.ledger.runs() for identity in site.ledger.run(run).records}
     result.unclaimed = frozenset(listing.records if listing.complete else ()) - claimed
     for identity in sorted(result.unclaimed):
         if only is None or identity in only:

@@ -75,6 +75,9 @@ def take(site: Site, asked: Commit, state: RunState) -> Taken:
     seen = _seen(site, asked.path)
     found = site.recogniser.judge(asked.path)
     _require_whole(asked, found)
+    counted = found.counted and asked.step == found.step
+    if counted and asked.found and asked.spooled is None:
+        _require_counting(site, asked, state, found)
     if seen is None or found.members:
         seen = site.workspace.files(asked.path, found.members)
     _require_every_rank(asked, seen)
@@ -97,9 +100,10 @@ def take(site: Site, asked: Commit, state: RunState) -> Taken:
         raise
     resumable, gaps = resumes(present, possible)
     manifest = landed.manifest.judged(framework=found.framework, roles=present, resumable=resumable, gaps=gaps)
-    if possible or found.members:
+    if possible or found.members or counted:
         more: dict[str, JSON] = {"possible": sorted(possible)} if possible else {}
         more |= {"members": True} if found.members else {}
+        more |= {"counted": True} if counted else {}
         manifest = replace(manifest, extra={**manifest.extra, **more})
     if weights_only(present, possible):
         notes = (*notes, "weights only: not resumable")
@@ -142,6 +146,16 @@ def _require_whole(asked: Commit, found: Found) -> None:
         raise Incomplete(f"{quoted(str(asked.path))}: {found.why}", advice=_AGAIN)
     if asked.found and asked.spooled is None and found.step != asked.step:
         raise Incomplete(f"{quoted(str(asked.path))} was step {asked.step} and is {found.step} now", advice=_AGAIN)
+
+
+def _require_counting(site: Site, asked: Commit, state: RunState, found: Found) -> None:
+    """A number of saves is no step among steps that the trainer told."""
+    newest = next((one.record for one in lineage(state) if one.record.framework == found.framework), None)
+    if newest is not None and not site.ledger.manifest(asked.run, newest.id).extra.get("counted"):
+        raise Incomplete(
+            f"{quoted(str(asked.path))}: step unknown: {found.step} is a counter, and other steps of this run were told",
+            advice=f"lakemark commit PATH --run {asked.run} --step N",
+        )
 
 
 def _require_every_rank(asked: Commit, seen: tuple[OnDisk, ...]) -> None:

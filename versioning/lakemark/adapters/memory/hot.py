@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -49,6 +49,7 @@ class _Tier:
     sealed: dict[str, _Sealed] = field(default_factory=dict)
     alive: set[int] = field(default_factory=lambda: {0})
     processes: int = 0
+    naming: int = 0
 
 
 class MemoryHot:
@@ -163,6 +164,17 @@ class MemoryHot:
             self._name(checkpoint, landing.nodes)
             self._tier.sealed[record.id] = _Sealed(checkpoint, landing.linked)
             return True
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        self._tier.naming += 1
+        try:
+            yield
+        finally:
+            self._tier.naming -= 1
+
+    def settled(self) -> AbstractContextManager[bool]:
+        return nullcontext(enter_result=not self._tier.naming)
 
     def discard(self, landed: Landed) -> None:
         self._tier.landings.pop(landed.token, None)

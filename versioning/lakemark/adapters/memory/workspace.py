@@ -16,6 +16,7 @@ from lakemark.errors import Corrupt, LakemarkError, NoReplica, NotFound, Refused
 from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import File, FileType, Manifest
 from lakemark.model.ledger import Place
+from lakemark.model.record import DataRef
 from lakemark.ports import (
     Directory,
     Fetch,
@@ -155,6 +156,9 @@ class MemoryWorkspace:
 
     def unspool(self, spooled: Spooled) -> None:
         self._spooled.pop(spooled.file, None)
+
+    def with_reads(self, spool: Path, attempt: str, data: tuple[DataRef, ...]) -> tuple[DataRef, ...]:  # noqa: ARG002
+        return data
 
     def exists(self, path: Path) -> bool:
         return self.disk.exists(path)
