@@ -10,6 +10,8 @@ from lakemark.errors import LakemarkError, StoreUnavailable
 from lakemark.model.ledger import Place
 from lakemark.services.replicate import replicate
 from lakemark.services.restore import restore
+from lakemark.services.resume import resume
+from lakemark.services.sweep import sweep
 from lakemark.services.verify import verify
 from tests.services.on_disk import RUN, hf
 
@@ -60,3 +62,51 @@ def test_nothing_says_that_a_copy_is_whole_before_all_of_it_is_there(yard):
     shutil.rmtree(yard.home / "site" / "hot" / RUN)
     done = restore(site, RUN, record.id, to=yard.home / "restored")
     assert done.restored.files_by_place == {"warm": len(yard.manifest(10).regular)}
+
+
+# P03: what was whole by a rename was taken for unfinished in a bucket, where a marker file says so, and cleaned up
+
+
+def test_whether_it_is_whole_is_decided_once_and_travels_with_the_copy(yard):
+    yard.open()
+    yard.unpack("orbax/default")
+    for marker in list(yard.out.rglob("commit_success.txt")):
+        marker.unlink()
+    swept = yard.sweep()
+    assert [done.record.step for done in swept.committed] == [100, 200]
+    site = yard.site()
+    for step in (100, 200):
+        replicate(site, RUN, yard.at(step).record.id, to="warm")
+    judged = yard.manifest(100)
+    shutil.rmtree(yard.out / "100")
+    shutil.rmtree(yard.home / "site" / "hot" / RUN)
+    sweep(site)
+    assert yard.steps() == [100, 200]
+    assert (yard.manifest(100).framework, yard.manifest(100)) == ("orbax", judged)
+    done = restore(site, RUN, yard.at(100).record.id, to=yard.home / "restored")
+    assert set(done.restored.files_by_place) == {"warm"}
+    assert set(site.tiers["warm"].records().records) == {yard.at(step).record.id for step in (100, 200)}
+
+
+# P23: random-number state that was not there, or not of all ranks, went unsaid
+
+
+def test_a_resume_without_all_of_the_state_is_said_and_has_to_be_accepted(yard):
+    yard.open()
+    yard.unpack("hf_trainer/only_model")
+    yard.sweep()
+    assert yard.at(10).record.gaps == ("no optimizer", "no scheduler", "no rng")
+    with pytest.raises(LakemarkError, match="weights only") as said:
+        resume(yard.site(), RUN, to=yard.home / "elsewhere", record=yard.at(10).record.id)
+    assert said.value.exit_code == 7
+    assert not (yard.home / "elsewhere").exists()
+
+
+def test_fewer_files_of_random_numbers_than_ranks_are_no_whole_save(yard):
+    yard.open()
+    yard.unpack("hf_trainer/two_ranks")
+    (yard.out / "checkpoint-10" / "rng_state_1.pth").unlink()
+    swept = yard.sweep()
+    assert [done.record.step for done in swept.committed] == [5]
+    ((path, why),) = swept.incomplete
+    assert (path.name, "1 of 2" in why) == ("checkpoint-10", True), why
