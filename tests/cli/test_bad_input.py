@@ -72,6 +72,8 @@ HEX = "ab" * 32
         ("restore r1@999 --to new", 3),
         ("resume nope --to new", 3),
         ("resume r1 --to new --world 0", 2),
+        ("resume r1 --to lakemark.yaml", 2),
+        ("resume r1 --to new --job=", 2),
         (f"bind r1@100 --data data/{HEX} --reason x", 2),
         ("bind r1@100 --data data/main --reason x", 2),
         ("bind nope --data data/main --reason x", 3),

@@ -338,7 +338,7 @@ def test_ray_before_v2(tmp_path):
     save(tmp_path / "params.json", b"{}")
     save(tmp_path / "result.json", json.dumps({"checkpoint_dir_name": "checkpoint_000000"}) + "\n")
     first, second = RECOGNISER.find(tmp_path)
-    assert (first.framework, first.step, first.verdict) == ("ray-train", None, Verdict.COMPLETE)
+    assert (first.framework, first.step, first.verdict) == ("ray-train", 0, Verdict.COMPLETE)
     assert second.why == "result.json beside it does not name it"
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from lakemark.formats import headers
+from lakemark.formats.folder import Folder
 from lakemark.ports import Verdict
 from tests.formats.builders import as_json, dcp, safetensors, save, torch_zip
 from tests.formats.library_builders import deepspeed, found, hf_trainer, index_of, only, verdict
@@ -179,3 +181,19 @@ def test_runs_below_one_root(tmp_path):
     assert [(name, one.step) for name, one in found(tmp_path).items()] == [
         ("b/run-3/checkpoint-9", 9), ("exp_2024_v3/a/checkpoint-9", 9), ("exp_2024_v3/a/checkpoint-10", 10),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["optimizer.bin", "pytorch_model.bin", "training_args.bin"])
+def test_files_of_torch_that_a_dead_machine_never_wrote(tmp_path, name):
+    assert headers.broken(Folder.of(save(tmp_path / name, torch_zip()).parent), name) is None
+    save(tmp_path / name, bytes(5000))
+    assert headers.broken(Folder.of(tmp_path), name) == "it begins with zeros"
+    save(tmp_path / "embeddings.bin", bytes(5000))
+    assert headers.broken(Folder.of(tmp_path), "embeddings.bin") is None
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors", "rng_state.pth", "last.ckpt"])
+def test_what_git_lfs_leaves_in_place_of_a_file(tmp_path, name):
+    text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 1234567890\n"
+    save(tmp_path / name, text)
+    assert headers.broken(Folder.of(tmp_path), name) == "it is what Git LFS left in its place"

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from lakemark.errors import NotFound, Refused
+from lakemark.adapters.memory import MemoryWorkspace
+from lakemark.errors import Denied, NotFound, Refused, Usage
 from lakemark.model.entry import Draft
 from lakemark.ports import Approval
+from lakemark.services.layout import ASIDE
 from lakemark.services.replicate import replicate
-from lakemark.services.resume import ASIDE, newest_resumable, resume
+from lakemark.services.resume import newest_resumable, resume
 from tests.services.world import OUT, POLICIES, RUN, files
 
 
@@ -184,3 +186,45 @@ def test_resume_from_below_when_hot_is_lost(world):
     assert done.found.record.id == record
     assert world.disk.exists(OUT / "step-100" / "model.bin")
     assert world.at(100).replicas[world.hot.place].damaged
+
+
+@pytest.mark.parametrize("job", ["../../x", "ns/job", "..", ".", "-7", "7 of 8", "7\n", "ä" * 40])
+def test_a_job_s_id_that_is_no_folder_s_name_moves_nothing_out_of_sight_of_finders(world, job):
+    world.open()
+    world.saves(100, 200, 300)
+    world.roll_back(200)
+    done = resume(world.site(), RUN, to=OUT, job=job)
+    assert done.moved_aside == (OUT / ASIDE / done.attempt / "step-300",)
+    assert resume(world.site(), RUN, to=OUT, job=job).attempt == done.attempt
+    assert world.sweep().committed == []
+
+
+@pytest.mark.parametrize("job", ["", " "])
+def test_an_empty_job_id_is_refused_before_anything_is_done(world, job):
+    """A variable that is not set: else every job would be the same, and go on from what the first one did."""
+    world.open()
+    world.saves(100)
+    before = world.kinds()
+    with pytest.raises(Usage, match="--job is empty"):
+        resume(world.site(), RUN, to=OUT, job=job)
+    with pytest.raises(Usage, match="--job is empty"):
+        world.open(job=job)
+    assert world.kinds() == before
+
+
+class _Closed(MemoryWorkspace):
+    """One folder of it may not be read."""
+
+    def identities(self, path):
+        if path.name == "step-100":
+            raise Denied(f"{path}: Permission denied", advice="Ask its owner.")
+        return super().identities(path)
+
+
+def test_an_older_step_that_may_not_be_read_does_not_keep_training_from_going_on(world):
+    world.open()
+    world.saves(100, 200, 300)
+    world.roll_back(200)
+    done = resume(world.site(workspace=_Closed(world.disk)), RUN, to=OUT, job="7")
+    assert done.moved_aside == (OUT / ASIDE / "7" / "step-300",)
+    assert rename_steps(world) == ["step-100", "step-200"]

@@ -186,8 +186,18 @@ def test_a_directory_that_appears_is_opened_with_the_data_of_its_entry(world):
 def test_entries_without_data_open_nothing(world):
     service = Service(world, watch=(replace(PATTERN, data=None),))
     world.save(100, out=Path("/train/exp-1"))
+    world.save(100, out=Path("/train/exp-2"))
     service.round()
     assert list(world.ledger.runs()) == []
+    said = "saves in /train/exp-1: nobody opened exp-1: lakemark run open exp-1"
+    assert service.heard().count(said) == 1
+    service.round()
+    assert service.heard() == []
+    for run in ("exp-1", "exp-2"):
+        world.open(run, watch=None)
+    service.round()
+    assert "over: saves in /train/exp-1" in service.heard()
+    assert service.watch.problems.count() == 0
 
 
 def test_with_the_data_s_server_away_nothing_is_opened_and_it_is_asked_once(world):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from lakemark.ports import Watched
+from lakemark.services.close_run import close_run
 from lakemark.services.find_saves import directories
 from lakemark.services.open_run import Opening, open_run
 from lakemark.services.resume import resume
@@ -83,3 +84,19 @@ def test_a_watched_directory_opens_no_run_by_itself(world):
     world.clock.wait(hours=1)
     world.sweep()
     assert list(world.ledger.runs()) == []
+
+
+def test_a_directory_is_the_run_s_that_was_opened_on_it_last(world):
+    """Else a run that nobody closed, and that comes first, would take the saves of the one that goes on."""
+    world.open("a")
+    world.save(100)
+    world.sweep()
+    world.open("b")
+    world.save(200)
+    world.sweep()
+    steps = {run: [found.record.step for found in world.state(run).records.values()] for run in ("a", "b")}
+    assert steps == {"a": [100], "b": [200]}
+    close_run(world.site(), "b", reason="it was a mistake")
+    world.save(300)
+    world.sweep()
+    assert max(found.record.step for found in world.state("a").records.values()) == 300

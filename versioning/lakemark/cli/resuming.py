@@ -60,6 +60,8 @@ def resume(
         raise Usage(f"--world {world} is not 1 or more", advice="Give the number of processes.")
     name = here.history.name(run)
     where = to.absolute()
+    if where.exists() and not where.is_dir():
+        raise Usage(f"--to {where} is not a directory", advice="Give the directory in which the trainer saves.")
     chosen = wanted_record(here, record, look=where) if record else None
     if chosen is not None and chosen.record.run != name:
         raise Usage(f"{shown(chosen)} is not of {name}", advice="Open another run with --parent to go on from it.")
@@ -119,7 +121,7 @@ def _would_resume(
     here: Session, run: str, to: Path, record: str | None, *, job: str | None, without: tuple[str, ...]
 ) -> Answer:
     from lakemark.services.arrange import foreseen
-    from lakemark.services.layout import ASIDE
+    from lakemark.services.layout import aside_of
     from lakemark.services.open_run import new_attempt
     from lakemark.services.resume import decided
     from lakemark.services.roles import require_words
@@ -129,6 +131,6 @@ def _would_resume(
     attempt = new_attempt(run, job)
     found = decided(here.site, state, attempt=attempt, record=record, to=to, without=without)
     said = [f"resume from {shown(found)}"]
-    said += foreseen(here.site, state, found, to=to, aside=to / ASIDE / (job or attempt))
+    said += foreseen(here.site, state, found, to=to, aside=aside_of(to, job=job, attempt=attempt))
     said.append(f"write {here.site.run_file(run)}")
     return would(*said, record=found.record.id, step=found.record.step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zipfile
 from collections.abc import Callable
 from typing import BinaryIO, Final
@@ -19,11 +20,18 @@ _HDF5: Final = b"\x89HDF\r\n\x1a\n"
 _TF_INDEX_MAGIC: Final = 0xDB4775248B80FB57
 _BLOCK_BYTES: Final = 512
 _GZIP: Final = b"\x1f\x8b"
+_LFS: Final = b"version https://git-lfs"
+_BY_TORCH: Final = re.compile(
+    r"(?:pytorch_model|adapter_model|diffusion_pytorch_model|optimizer|scheduler|sampler|training_args)[-_.\w]*\.bin",
+    re.ASCII,
+)
 
 
 def broken(folder: Folder, name: str) -> str | None:
     """Why the file `name` is not whole; None where it is, or where its format says nothing of its length."""
     check = _CHECKS.get(os.path.splitext(name)[1].lower())  # noqa: PTH122 - of a name, not a path
+    if _BY_TORCH.fullmatch(name.rpartition("/")[2]):
+        check = _torch
     return None if check is None else _checked(folder, name, check)
 
 
@@ -36,6 +44,9 @@ def _checked(folder: Folder, name: str, check: Callable[[BinaryIO, int], str | N
     try:
         with folder.open(name) as stream:
             size_bytes = os.fstat(stream.fileno()).st_size
+            if stream.read(len(_LFS)) == _LFS:
+                return "it is what Git LFS left in its place"
+            stream.seek(0)
             return "it is empty" if size_bytes == 0 else check(stream, size_bytes)
     except Unreadable as error:
         return str(error)

@@ -122,6 +122,8 @@ def _newest(site: Site, run: str) -> list[Spooled]:
 
 
 def _directory(site: Site, run: str, directory: Path, saves: Saves) -> None:
+    if _is_another_s(site, run, directory):
+        return
     found = list(find_new(site, directory))
     whole = [one for one in found if one.verdict is Verdict.COMPLETE]
     mine = Saves()
@@ -163,6 +165,15 @@ def _sort(site: Site, run: str, found: Sequence[Found], refused: list[tuple[Path
     sorted_out = sort_out(site, site.ledger.run(run), rows, newest_step=max(steps, default=None))
     saves.incomplete.extend(sorted_out.incomplete)
     saves.abandoned.extend(sorted_out.abandoned)
+
+
+def _is_another_s(site: Site, run: str, directory: Path) -> bool:
+    """Whether another open run was opened on it, or resumed into it, since: what lies there belongs to that one now."""
+    bound = site.journal.directory(directory)
+    if bound is None or bound.run == run:
+        return False
+    state = site.ledger.run(bound.run)
+    return state.exists and not state.closed and directory in directories(site, state)
 
 
 def _bind(site: Site, run: str, directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from lakemark.model.ledger import RecordState, RunState
 from lakemark.ports import Site
 
 ASIDE = ".lakemark-aside"
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,11 @@ class Layout:
     def beside(self) -> bool:
         """Whether the manifest's own top names are what lies in the folder, instead of one directory with all of them."""
         return self.members != () or _is_file(self.manifest, self.path.name)
+
+
+def aside_of(to: Path, *, job: str | None, attempt: str) -> Path:
+    """Where a job moves things aside; under its attempt where its id is not fit to be the name of a folder."""
+    return to / ASIDE / (job if job is not None and _PLAIN.fullmatch(job) else attempt)
 
 
 def layout_of(site: Site, state: RunState, found: RecordState, *, to: Path) -> Layout:

@@ -62,6 +62,7 @@ def open_run(site: Site, asked: Opening) -> Opened:
             f"{asked.run!r} is not a run name",
             advice="Use lower-case letters, digits and single . _ - between them, at most 63.",
         )
+    require_job(asked.job)
     state = site.ledger.run(asked.run)
     require_writable(state)
     if asked.repin and not state.exists:
@@ -116,12 +117,19 @@ def write_run_file(site: Site, run: str, *, attempt: str, resume: dict[str, JSON
 
 
 def new_attempt(run: str, job: str | None) -> str:
-    """Sixteen hex digits; the same for the same (run, job)."""
+    """Sixteen hex digits; the same for the same (run, job). Raises Usage."""
+    require_job(job)
     if job is None:
         return secrets.token_hex(8)
     from hashlib import sha256
 
     return sha256(f"{run}\0{job}".encode()).hexdigest()[:16]
+
+
+def require_job(job: str | None) -> None:
+    """Raises Usage for an empty one: every job whose variable is not set would be the same job."""
+    if job is not None and not job.strip():
+        raise Usage("--job is empty", advice="Give the scheduler's job id, or leave --job out.")
 
 
 def _resolve(site: Site, asked: Opening) -> tuple[DataRef, ...]:

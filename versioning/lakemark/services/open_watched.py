@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from lakemark.errors import LakemarkError, StoreUnavailable
-from lakemark.model.names import run_for
+from lakemark.model.names import printable, run_for
 from lakemark.ports import Site
 from lakemark.ports.site import Watched
 from lakemark.ports.watching import Lookout
@@ -45,6 +46,7 @@ def open_watched(site: Site, lookout: Lookout) -> OpenedRuns:
         except LakemarkError as error:
             away = error if isinstance(error, StoreUnavailable) else away
             result.pending.append(Pending.of(what, error))
+    result.pending.extend(_nobody_s(site, lookout))
     return result
 
 
@@ -60,14 +62,36 @@ def runs_to_open(site: Site, lookout: Lookout) -> Iterator[tuple[str, Path, str]
 
 
 def _unopened(site: Site, lookout: Lookout) -> Iterator[tuple[Watched, Path]]:
-    """A directory that is another run's already, or that an entry of its own names, is no pattern's."""
-    states = (site.ledger.run(run) for run in site.ledger.runs())
-    taken = {Path(path) for state in states if (path := state.watch.get(site.node)) is not None}
-    named = {one.path for one in site.watch if "{name}" not in one.run}
     for watched in site.watch:
         if watched.data is not None:
-            others = taken if watched.path in named else taken | named
-            yield from ((watched, directory) for directory in lookout.folders(watched.path) if directory not in others)
+            yield from ((watched, directory) for directory in _folders(site, lookout, watched))
+
+
+def _folders(site: Site, lookout: Lookout, watched: Watched) -> Iterator[Path]:
+    """A directory that is another run's already, or that an entry of its own names, is no pattern's."""
+    states = (site.ledger.run(run) for run in site.ledger.runs())
+    others = {Path(path) for state in states if (path := state.watch.get(site.node)) is not None}
+    named = {one.path for one in site.watch if "{name}" not in one.run}
+    if watched.path not in named:
+        others |= named
+    yield from (directory for directory in lookout.folders(watched.path) if directory not in others)
+
+
+def _nobody_s(site: Site, lookout: Lookout) -> Iterator[Pending]:
+    """Of each entry that names no data, the first directory in which nothing is found because nobody opened its run."""
+    for watched in site.watch:
+        if watched.data is None:
+            yield from islice(_waiting(site, lookout, watched), 1)
+
+
+def _waiting(site: Site, lookout: Lookout, watched: Watched) -> Iterator[Pending]:
+    for directory in _folders(site, lookout, watched):
+        try:
+            run = _run_of(watched, directory)
+        except ValueError:
+            continue
+        if not _is_open(site, run):
+            yield Pending(what=f"saves in {printable(directory)}", why=f"nobody opened {run}: lakemark run open {run}")
 
 
 def _is_open(site: Site, run: str) -> bool:

@@ -17,8 +17,8 @@ from lakemark.ports import Baked, Directory, Pointer, Site, Verdict
 from lakemark.services.appending import Settled, opened, recorded, require_writable
 from lakemark.services.arrange import arrange
 from lakemark.services.find_saves import commit_directory
-from lakemark.services.layout import ASIDE, committed, notes_of
-from lakemark.services.open_run import new_attempt, write_run_file
+from lakemark.services.layout import aside_of, committed, notes_of
+from lakemark.services.open_run import new_attempt, require_job, write_run_file
 from lakemark.services.roles import Roles, gaps_beyond, is_weights_only, require_words, role_of, roles_of
 from lakemark.services.unshare import unshare
 
@@ -65,6 +65,7 @@ def resume(
     Raises NotFound, Refused (an older record where approval is required, gaps nobody accepted), Usage, NoReplica, Conflict.
     """
     require_words(without, option="--without")
+    require_job(job)
     require_writable(opened(site, run))
     commit_directory(site, run, to)
     state = site.ledger.run(run)
@@ -76,7 +77,7 @@ def resume(
     state = site.ledger.run(run)
     timeline = state.attempts[attempt].timeline
     unshare(site, state)
-    arranged = arrange(site, state, found, to=to, aside=to / ASIDE / (job or attempt))
+    arranged = arrange(site, state, found, to=to, aside=aside_of(to, job=job, attempt=attempt))
     directory = Directory(run=run, timeline=timeline, attempt=attempt, sequence=state.sequence)
     site.journal.bind_directory(to, directory)
     site.progress.step("resume.bound")
