@@ -8,7 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from lakemark.errors import Conflict, Incomplete
+from lakemark.errors import Conflict, Incomplete, NoRecordAsOf
+from lakemark.model.timeline import as_of
 from lakemark.ports import Policies, Quiet, Spooled, Watched
 from lakemark.services import layout
 from lakemark.services.abandoned import AGE
@@ -563,3 +564,19 @@ def test_a_tree_whose_commit_is_under_way_is_left_alone(yard):
     assert (said, seen) == ([], [set()])
     assert set(yard.state().records) == {done.record.id} == yard.in_hot()
     assert layout.committed(yard.site(), yard.at(10))["source"] == str(path)
+
+
+# Times of files
+
+
+def test_a_step_is_not_older_than_the_one_it_came_from(yard):
+    yard.open()
+    age(plain(yard.out, 900), hours=2)
+    age(plain(yard.out, 1000), hours=1)
+    age(plain(yard.out, 1100), days=4000)
+    yard.sweep()
+    first, second, copied = (yard.at(step).record.saved_at for step in (900, 1000, 1100))
+    assert first < second == copied
+    with pytest.raises(NoRecordAsOf):
+        as_of(yard.state(), now() - timedelta(days=3))
+    assert as_of(yard.state(), now() - timedelta(minutes=90)).record.step == 900

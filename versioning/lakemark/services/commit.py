@@ -172,7 +172,7 @@ def _record(site: Site, asked: Commit, placement: Placement, taken: Taken) -> Re
         run=asked.run,
         timeline=placement.timeline,
         step=asked.step,
-        saved_at=_saved_at(site, spooled, taken.landed),
+        saved_at=_saved_at(site, asked, taken.landed, parent=placement.parent),
         node=site.node,
     )
     code = asked.code or (Code.from_json(dict(spooled.code)) if spooled and spooled.code else None)
@@ -191,10 +191,15 @@ def _record(site: Site, asked: Commit, placement: Placement, taken: Taken) -> Re
     )
 
 
-def _saved_at(site: Site, spooled: Spooled | None, landed: Landed) -> datetime:
-    if spooled is not None:
-        return spooled.saved_at
-    return site.now() if site.simulated_clock else min(landed.newest_mtime, site.now())
+def _saved_at(site: Site, asked: Commit, landed: Landed, *, parent: str | None) -> datetime:
+    """As announced; else by its files, but not before the step that it came from: files may have been copied, clocks be off."""
+    if asked.spooled is not None:
+        return asked.spooled.saved_at
+    if site.simulated_clock:
+        return site.now()
+    before = site.ledger.run(asked.run).records.get(parent or "")
+    saved_at = landed.newest_mtime if before is None else max(landed.newest_mtime, before.record.saved_at)
+    return min(saved_at, site.now())
 
 
 def _adopt(site: Site, taken: Taken, record: Record, *, instead_of: Record | None) -> Record:
