@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from lakemark.formats import deepspeed, hf_files, numbered, sets, sharded
+from lakemark.formats import hf_files, numbered, sets
 from lakemark.formats.contents import Contents
-from lakemark.formats.family import Loose
+from lakemark.formats.family import OfFolders
 from lakemark.formats.folder import Folder
 from lakemark.formats.unfinished import left_over, unfinished
 from lakemark.model.checkpoint import Role
@@ -24,7 +24,7 @@ _OF_TRAINER: Final = frozenset(
 _FIRST: Final = frozenset({"model.safetensors", "pytorch_model.bin", "pytorch_model_fsdp.bin"})
 
 
-class Accelerate:
+class Accelerate(OfFolders):
     """`save_accelerator_state` of accelerate 0.12 to 1.15: model, optimizer, scheduler, dataloader, scaler, random states.
 
     Then `custom_checkpoint_<i>.pkl` of registered objects. Each rank writes its own `random_states_<r>.pkl` after all its
@@ -52,26 +52,12 @@ class Accelerate:
         return int(counted[1]) if counted else numbered.of_tag(folder.name)
 
     def judge(self, folder: Folder) -> Found:
-        contents = Contents(folder)
-        for name in contents.files:
-            role = hf_files.role_of(name)
-            if role is not None and name not in contents.unfinished:
-                contents.roles[name] = role
-        for inside in folder.folders:
-            fsdp = hf_files.fsdp_role_of(inside)
-            if fsdp is not None:
-                sharded.add(contents, inside, role=fsdp)
-            elif deepspeed.holds_states(folder.sub(inside)):
-                deepspeed.add_tag(contents, inside)
-        contents.check()
+        contents = hf_files.contents_of(folder)
         _check(contents)
         counted = _COUNTED.fullmatch(folder.name)
         if counted:
             contents.notes.append(f"{counted[1]} counts saves, not steps")
         return replace(contents.found(FRAMEWORK, self.step(folder)), counted=counted is not None)
-
-    def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
-        return iter(())
 
 
 def _check(contents: Contents) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from lakemark.formats import numbered, sets, sharded
 from lakemark.formats.contents import Contents
-from lakemark.formats.family import Loose
+from lakemark.formats.family import OfFolders
 from lakemark.formats.folder import Folder
 from lakemark.formats.torch_file import told
 from lakemark.formats.unfinished import left_over
@@ -23,7 +22,7 @@ _STATE: Final = re.compile(r"extra_state/extra_state_rank_?(\d{1,7})\.pt", re.AS
 _LOADER: Final = re.compile(r"(?:loader|loader_ckpt|dataloader)/.+", re.ASCII | re.DOTALL)
 
 
-class ByteCheckpoint:
+class ByteCheckpoint(OfFolders):
     """`bytecheckpoint/checkpointer` of 2025: FSDP, Megatron and veScale savers share it.
 
     Each part is written like DCP, `.metadata` renamed last in it; nothing says that all parts are done.
@@ -60,6 +59,3 @@ class ByteCheckpoint:
         elif folder.has_folder(_EXTRA):
             contents.problems.append(f"no file in {_EXTRA}")
         return contents.found(FRAMEWORK, self.step(folder))
-
-    def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
-        return iter(())

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from lakemark.formats import numbered, sets, sharded
 from lakemark.formats.contents import Contents
-from lakemark.formats.family import Loose
+from lakemark.formats.family import OfFolders
 from lakemark.formats.folder import Folder
 from lakemark.formats.unfinished import left_over
 from lakemark.model.checkpoint import Role
@@ -24,7 +23,7 @@ _WHOLE: Final = re.compile(r"model-\d{5,7}-of-\d{5,7}\.safetensors", re.ASCII)
 _SHARD: Final = re.compile(r"shard-\d{5,7}-model-\d{5,7}-of-\d{5,7}\.safetensors", re.ASCII)
 
 
-class Dcp:
+class Dcp(OfFolders):
     """`torch/distributed/checkpoint/filesystem.py` of torch 2.0 to 2.15; torchtitan 0.1 to 0.3 saves so.
 
     Data files are written under their final names; `.metadata` is renamed into place last, or `__<rank>.metadata` by each
@@ -51,11 +50,8 @@ class Dcp:
         contents.check()
         return contents.found(FRAMEWORK, self.step(folder))
 
-    def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
-        return iter(())
 
-
-class TitanExport:
+class TitanExport(OfFolders):
     """torchtitan's last step with `last_save_in_hf`, by `HuggingFaceStorageWriter` of torch 2.8 to 2.15: weights only.
 
     Ranks write `sharded/shard-<i>-model-<j>-of-<n>.safetensors`, these are joined to `model-<j>-of-<n>.safetensors`, then
@@ -86,6 +82,3 @@ class TitanExport:
         if not any(_WHOLE.fullmatch(name) for name in folder.files):
             contents.problems.append("no weights")
         return contents.found(EXPORT, self.step(folder))
-
-    def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
-        return iter(())

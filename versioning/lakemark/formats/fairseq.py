@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from lakemark.formats import headers, sets
-from lakemark.formats.family import Loose, found, temporary
+from lakemark.formats.family import Loose, OfFiles, found, temporary
 from lakemark.formats.folder import Folder
 from lakemark.formats.torch_file import told
 from lakemark.model.checkpoint import Role
@@ -26,22 +26,13 @@ _SUFFIXES: Final = frozenset({"pt", "tmp"})
 _REST: Final = (Role.OPTIMIZER, Role.SCHEDULER, Role.DATALOADER, Role.TRAINER)
 
 
-class Fairseq:
+class Fairseq(OfFiles):
     """`checkpoint_utils.py` of fairseq 0.8 to 0.12 and of metaseq.
 
     The first due name is written as `<name>.tmp` and renamed; the others, and always `checkpoint_best.pt` and
     `checkpoint_last.pt`, are byte copies made after it: no step. `checkpoint<epoch>.pt` names no step either; it is
     fairseq's only beside others of its names. `-shard<i>` and `-model_part-<i>` before the suffix: together one checkpoint.
     """
-
-    def claims(self, folder: Folder) -> bool:  # noqa: ARG002 - its checkpoints are files
-        return False
-
-    def step(self, folder: Folder) -> int | None:  # noqa: ARG002 - as above
-        return None
-
-    def judge(self, folder: Folder) -> Found:
-        return found(folder.path, FRAMEWORK, None, ["a folder, no file"])
 
     def loose(self, folder: Folder) -> Iterator[Loose]:
         if folder.suffixes.isdisjoint(_SUFFIXES):

@@ -56,6 +56,27 @@ class Family(Protocol):
         """Its checkpoints, pointers, markers and leftovers directly in a folder that nobody claims, by names alone."""
 
 
+class OfFolders:
+    """What a family whose checkpoints are folders says of loose names: nothing."""
+
+    def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - as the family's method
+        return iter(())
+
+
+class OfFiles:
+    """What a family whose checkpoints are files says of folders: none is its own."""
+
+    def claims(self, folder: Folder) -> bool:  # noqa: ARG002 - as the family's method
+        return False
+
+    def step(self, folder: Folder) -> int | None:  # noqa: ARG002 - as above
+        return None
+
+    def judge(self, folder: Folder) -> Found:
+        """Of a folder that it never claims."""
+        return found(folder.path, type(self).__name__.lower(), None, ["its checkpoints are files"])
+
+
 def found(  # noqa: PLR0913 - a finding has that many sides
     path: Path,
     framework: str,

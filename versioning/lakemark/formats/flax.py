@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from lakemark.formats.family import Loose, found, temporary
+from lakemark.formats.family import Loose, OfFiles, found, temporary
 from lakemark.formats.folder import Folder, Kind, Unreadable
 from lakemark.formats.msgpack import outline
 from lakemark.formats.trees import told
@@ -26,17 +26,8 @@ _PEEK_BYTES: Final = 24
 _MAPS: Final = frozenset({*range(0x81, 0x90), 0xDE, 0xDF})
 
 
-class Flax:
+class Flax(OfFiles):
     """`flax-legacy`. Its folders that Orbax writes are Orbax's."""
-
-    def claims(self, folder: Folder) -> bool:  # noqa: ARG002 - its checkpoints are files
-        return False
-
-    def step(self, folder: Folder) -> int | None:  # noqa: ARG002
-        return None
-
-    def judge(self, folder: Folder) -> Found:
-        return found(folder.path, FRAMEWORK, None, ["its checkpoints are files"])
 
     def loose(self, folder: Folder) -> Iterator[Loose]:
         prefixes = set()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from lakemark.formats import hf_files, numbered
 from lakemark.formats.contents import Contents
-from lakemark.formats.family import Loose
+from lakemark.formats.family import OfFolders
 from lakemark.formats.folder import Folder
 from lakemark.model.checkpoint import Role
 from lakemark.ports import Found
@@ -18,7 +17,7 @@ _FIRST: Final = frozenset(
 )
 
 
-class HfExport:
+class HfExport(OfFolders):
     """`save_pretrained` of transformers, diffusers and peft: `model.safetensors`, or shards `model-0000i-of-0000N.safetensors`.
 
     The index of shards is written after them. A folder that is not named by a step is a model somebody keeps, no checkpoint.
@@ -44,6 +43,3 @@ class HfExport:
         if not any(role is Role.WEIGHTS and not name.endswith(".json") for name, role in contents.roles.items()):
             contents.problems.append("no weights")
         return contents.found(FRAMEWORK, self.step(folder))
-
-    def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
-        return iter(())

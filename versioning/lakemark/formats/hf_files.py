@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from lakemark.formats import deepspeed, sharded
+from lakemark.formats.contents import Contents
+from lakemark.formats.folder import Folder
 from lakemark.model.checkpoint import Role
 
 _WEIGHTS: Final = re.compile(
@@ -52,3 +55,20 @@ def role_of(name: str) -> Role | None:
 def fsdp_role_of(folder: str) -> Role | None:
     """Of a folder that Accelerate writes with DCP for FSDP's sharded state; None for any other."""
     return next((role for role, pattern in _DCP_FOLDERS if pattern.fullmatch(folder)), None)
+
+
+def contents_of(folder: Folder) -> Contents:
+    """A checkpoint's files with their roles, FSDP's and DeepSpeed's folders in it among them, each file looked at."""
+    contents = Contents(folder)
+    for name in contents.files:
+        role = role_of(name)
+        if role is not None and name not in contents.unfinished:
+            contents.roles[name] = role
+    for inside in folder.folders:
+        fsdp = fsdp_role_of(inside)
+        if fsdp is not None:
+            sharded.add(contents, inside, role=fsdp)
+        elif deepspeed.holds_states(folder.sub(inside)):
+            deepspeed.add_tag(contents, inside)
+    contents.check()
+    return contents

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from lakemark.formats import deepspeed, hf_files, sets, sharded
+from lakemark.formats import hf_files, sets
 from lakemark.formats.contents import Contents
-from lakemark.formats.family import Loose, temporary
+from lakemark.formats.family import OfFolders, temporary
 from lakemark.formats.folder import Folder, Unreadable
 from lakemark.formats.torch_numbers import integers
 from lakemark.model.checkpoint import Role
@@ -31,7 +30,7 @@ _EVIDENCE: Final = frozenset(
 _LONGEST_STATE_BYTES: Final = 64 * 2**20
 
 
-class HfTrainer:
+class HfTrainer(OfFolders):
     """`_save_checkpoint` of transformers 4.0 to 5.24: model, training_args, optimizer, scheduler, scaler, rng, trainer_state.
 
     FSDP adds `pytorch_model_fsdp_0/` and `optimizer_0/` (DCP), DeepSpeed a folder of its own with `latest` beside it, XLA
@@ -51,18 +50,7 @@ class HfTrainer:
         return int(match["step"]) if match else None
 
     def judge(self, folder: Folder) -> Found:
-        contents = Contents(folder)
-        for name in contents.files:
-            role = hf_files.role_of(name)
-            if role is not None and name not in contents.unfinished:
-                contents.roles[name] = role
-        for inside in folder.folders:
-            fsdp = hf_files.fsdp_role_of(inside)
-            if fsdp is not None:
-                sharded.add(contents, inside, role=fsdp)
-            elif deepspeed.holds_states(folder.sub(inside)):
-                deepspeed.add_tag(contents, inside)
-        contents.check()
+        contents = hf_files.contents_of(folder)
         _check(contents)
         step = self.step(folder)
         _check_state(contents, step)
@@ -70,9 +58,6 @@ class HfTrainer:
             why = "; ".join(["tmp- prefix", *contents.problems])
             return temporary(folder.path, FRAMEWORK, step, why, roles=contents.roles)
         return contents.found(FRAMEWORK, step)
-
-    def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
-        return iter(())
 
 
 def _check(contents: Contents) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from lakemark.formats import keras_files
-from lakemark.formats.family import Loose, found
+from lakemark.formats.family import Loose, OfFiles, found
 from lakemark.formats.folder import Folder, Unreadable
 from lakemark.formats.headers import broken, problems
 from lakemark.formats.sets import holes
@@ -40,17 +40,8 @@ _TRAINING: Final = "training_metadata.json"
 _LONGEST_MAP_BYTES: Final = 16 * 2**20
 
 
-class Keras:
+class Keras(OfFiles):
     """`keras` and `keras-weights`."""
-
-    def claims(self, folder: Folder) -> bool:  # noqa: ARG002 - its checkpoints are files
-        return False
-
-    def step(self, folder: Folder) -> int | None:  # noqa: ARG002
-        return None
-
-    def judge(self, folder: Folder) -> Found:
-        return found(folder.path, FRAMEWORK, None, ["its checkpoints are files"])
 
     def loose(self, folder: Folder) -> Iterator[Loose]:
         for name in folder.files:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from lakemark.formats import headers
-from lakemark.formats.family import Loose, found, temporary
+from lakemark.formats.family import Loose, OfFiles, found, temporary
 from lakemark.formats.folder import Folder
 from lakemark.model.checkpoint import Role
 from lakemark.ports import Found
@@ -21,22 +21,13 @@ _FILE: Final = re.compile(r"iter_(?P<step>\d{7})_(?P<rank>\d{1,7})_local(?P<dirt
 _DIGITS: Final = re.compile(r"\d{1,7}", re.ASCII)
 
 
-class NvrxLocal:
+class NvrxLocal(OfFiles):
     """`checkpointing/local/ckpt_managers/local_manager.py` of nvidia-resiliency-ext 0.1 to 0.5.
 
     `<root>/<session>/<rank>/iter_<7 digits>_<rank>_local.pt`, written as `….dirty.pt` and renamed; with replication a rank's
     folder holds other ranks' files too. Together they are one checkpoint, named `<session>/iter_<7 digits>`: whole here
     where every rank's folder has its own rank's file. A node sees its own ranks only.
     """
-
-    def claims(self, folder: Folder) -> bool:  # noqa: ARG002 - its checkpoints are files in folders of ranks
-        return False
-
-    def step(self, folder: Folder) -> int | None:  # noqa: ARG002 - as above
-        return None
-
-    def judge(self, folder: Folder) -> Found:
-        return found(folder.path, FRAMEWORK, None, ["a folder, no set of files"])
 
     def loose(self, folder: Folder) -> Iterator[Loose]:
         ranks = [name for name in folder.folders if _DIGITS.fullmatch(name)]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from lakemark.formats import numbered, sets, sharded
 from lakemark.formats.contents import Contents
-from lakemark.formats.family import Loose, temporary
+from lakemark.formats.family import OfFolders, temporary
 from lakemark.formats.folder import Folder
 from lakemark.formats.torch_file import told
 from lakemark.formats.unfinished import left_over
@@ -25,7 +24,7 @@ _BEGUN: Final = re.compile(r"step\d{1,15}-tmp", re.ASCII)
 _HALF: Final = re.compile(r"tmp[a-z0-9_]{8}", re.ASCII)
 
 
-class OlmoCore:
+class OlmoCore(OfFolders):
     """`olmo_core/train/checkpoint.py` of 1.0 to 3.0.
 
     On a disk it is all written in `step<N>-tmp/` and renamed, then `.metadata.json` follows through a temporary file, then
@@ -70,6 +69,3 @@ class OlmoCore:
             contents.present |= told(folder, [ranks[min(ranks)]]).present
             contents.possible.update((Role.RNG, Role.DATALOADER, Role.SCHEDULER))
         return contents.found(FRAMEWORK, self.step(folder))
-
-    def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
-        return iter(())

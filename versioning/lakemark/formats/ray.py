@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final, TypeAlias
 
 from lakemark.formats.contents import Contents
-from lakemark.formats.family import Loose
+from lakemark.formats.family import OfFolders
 from lakemark.formats.folder import Folder, Unreadable
 from lakemark.formats.roles import EVERYTHING
 from lakemark.formats.torch_file import told
@@ -28,7 +27,7 @@ _LOOKED_AT_BYTES: Final = 8 * 2**20
 _MOST_LOOKED_INTO: Final = 8
 
 
-class RayTrain:
+class RayTrain(OfFolders):
     """`ray/train/v2/_internal/execution/checkpoint` of ray 2.43 to 2.60; `ray/train/_internal/storage.py` of 2.7 and later.
 
     Each worker uploads its files into the folder, then the controller lists it in `checkpoint_manager_snapshot.json` (by
@@ -69,9 +68,6 @@ class RayTrain:
         contents.possible |= set(EVERYTHING).difference(inside.present) if inside.possible or not states else set()
         step = self.step(folder)
         return replace(contents.found(FRAMEWORK, step), counted=step is not None)
-
-    def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
-        return iter(())
 
 
 def _unlisted(folder: Folder) -> str | None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Final
 
 from lakemark.formats import numbered, sets
 from lakemark.formats.contents import Contents
-from lakemark.formats.family import Loose, temporary
+from lakemark.formats.family import OfFolders, temporary
 from lakemark.formats.folder import Folder
 from lakemark.formats.roles import EVERYTHING, of_key
 from lakemark.formats.torch_file import told
@@ -23,7 +22,7 @@ _BEGUN: Final = re.compile(r"tmp_(?:step|iter|checkpoint|global_step)[-_]\d{1,15
 _ITEM: Final = re.compile(r"(?P<item>[A-Za-z][\w.-]*)_(?P<rank>\d{1,7})\.(?:pt|safetensors)", re.ASCII)
 
 
-class TorchCheckpointing:
+class TorchCheckpointing(OfFolders):
     """`checkpoint_writer.py` of torch-checkpointing 0.1, also behind torchtitan's checkpoint manager of that name.
 
     All ranks write into `tmp_<name>`, rank 0 adds `metadata.pkl` and renames the folder. `other_<rank>.pt` holds whatever has
@@ -67,9 +66,6 @@ class TorchCheckpointing:
         if not contents.has(Role.WEIGHTS):
             contents.problems.append("no weights")
         return contents.found(FRAMEWORK, self.step(folder))
-
-    def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
-        return iter(())
 
 
 def _meant(name: str) -> str:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from lakemark.formats import headers, numbered
-from lakemark.formats.family import Loose, found
+from lakemark.formats.family import Loose, OfFiles, found
 from lakemark.formats.folder import Folder
 from lakemark.formats.roles import EVERYTHING, of_key
 from lakemark.formats.torch_file import told
@@ -23,17 +23,8 @@ _STEM: Final = re.compile(
 )
 
 
-class TorchFiles:
+class TorchFiles(OfFiles):
     """No framework's: a file, or all files of one step in a folder. Roles are what their keys say, else what their names do."""
-
-    def claims(self, folder: Folder) -> bool:  # noqa: ARG002 - its checkpoints are files
-        return False
-
-    def step(self, folder: Folder) -> int | None:  # noqa: ARG002 - as above
-        return None
-
-    def judge(self, folder: Folder) -> Found:
-        return found(folder.path, FRAMEWORK, None, ["a folder, no file"])
 
     def loose(self, folder: Folder) -> Iterator[Loose]:
         if folder.suffixes.isdisjoint(_SUFFIXES):
