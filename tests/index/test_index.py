@@ -336,6 +336,30 @@ def test_a_ledger_starts_from_its_cache(tmp_path):
     assert cache.tip(RUN)[1] == 22
 
 
+def test_runs_not_asked_for_lately_go_from_memory_and_come_back_the_same(tmp_path):
+    path = tmp_path / "ledger.git"
+    init(path)
+    few = GitLedger(path, cache=Index(tmp_path / "index.sqlite"), kept_records=3)
+    names = ("a", "b", "c")
+    for number in range(1, 5):
+        for name in names:
+            held = manifest(number)
+            made = record_for(held, run=name, timeline=1, step=number, saved_at=START, node="node-a")
+            draft = Draft(kind="committed", timeline=1, contents=Contents(record=made, manifest=held))
+            few.append(name, lambda _, draft=draft: draft, stamp(number, number))
+    states = {name: few.run(name) for name in names}
+    assert few.run("c") is states["c"]
+    assert few.run("a") is not states["a"]
+    assert states == {name: GitLedger(path).run(name) for name in names}
+    few.append("b", lambda _: Draft(kind="closed", timeline=1), stamp(9, 9))
+    few.run("a")
+    assert (few.run("b").closed, few.run("b").sequence, states["b"].closed) == (True, 5, False)
+    assert few.revision("b", 5) == few.tips()["b"]
+    again: list[int] = []
+    few.append("a", lambda state: again.append(state.sequence), stamp(4, 4))
+    assert not again
+
+
 def test_a_state_from_the_cache_is_read_record_by_record(tmp_path):
     index, _ = filled(tmp_path / "index.sqlite", simple(5))
     records = index.known(RUN).state.records

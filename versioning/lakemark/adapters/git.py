@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +22,7 @@ import pygit2
 from lakemark.adapters import git_pack, git_refs, git_tree
 from lakemark.adapters.files import fsync_directory, make_directories, os_errors, remove_tree, rename_new
 from lakemark.adapters.git_bundle import bundled
-from lakemark.adapters.git_history import History, S
+from lakemark.adapters.git_history import History, Recent, S
 from lakemark.adapters.git_pointer import Remote
 from lakemark.adapters.git_tree import Row, git_errors
 from lakemark.adapters.git_writing import Writer, objects_from, prepared
@@ -51,6 +52,8 @@ _CONFIGURATION: Final = {
 _LOOK_EVERY: Final = 64
 _TRIES: Final = 1000
 _CHUNK: Final = 256
+_KEPT_RECORDS: Final = 20_000
+"""About 4 kB of memory each."""
 
 
 def init(path: Path) -> str:
@@ -97,13 +100,19 @@ class GitLedger:
     """`ports.Ledger` over the bare repository at `path`, which `init` made. Safe to use from several threads.
 
     remotes: the DVC tiers by name, nearest first: what a clone's `dvc pull` is pointed at. cache: entries seen before, so
-    that a new process need not walk the history. `run` and `site` answer snapshots: later entries do not change them.
+    that a new process need not walk the history; with one that keeps states, the runs asked for last stay in memory, as many
+    as have `kept_records` between them, else all. `run` and `site` answer snapshots: later entries do not change them.
 
     alarms: in words, what was found wrong and does not stop work: a history that was replaced, packing that failed.
     """
 
     def __init__(
-        self, path: Path, *, remotes: Mapping[str, Remote] | None = None, cache: EntryCache | None = None
+        self,
+        path: Path,
+        *,
+        remotes: Mapping[str, Remote] | None = None,
+        cache: EntryCache | None = None,
+        kept_records: int = _KEPT_RECORDS,
     ) -> None:
         self.path = path
         self.alarms: list[str] = []
@@ -111,7 +120,7 @@ class GitLedger:
         self._writer = Writer(path, self._repository, dict(remotes or {}), alarm=self._alarm)
         self._cache = cache
         self._guard = threading.RLock()
-        self._runs: dict[str, History[RunState]] = {}
+        self._runs = Recent(kept_records if isinstance(cache, StateCache) else sys.maxsize)
         self._site: History[SiteState] | None = None
         self._residue = 0
         self._has_folders = False
@@ -298,8 +307,9 @@ class GitLedger:
             history.resume(cached, cached.state)
             return history
 
-        self._runs[run] = self._caught_up(known, run, begin=begin, empty=empty)
-        return self._runs[run]
+        history = self._caught_up(known, run, begin=begin, empty=empty)
+        self._runs.keep(run, history)
+        return history
 
     def _site_history(self) -> History[SiteState]:
         def empty() -> History[SiteState]:

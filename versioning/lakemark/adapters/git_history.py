@@ -1,7 +1,8 @@
-"""One branch of the ledger in memory: its entries folded, kept, and caught up with from its tip."""
+"""Branches of the ledger in memory: their entries folded, kept, and caught up with from their tips."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -10,6 +11,7 @@ from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 from lakemark.adapters.git_tree import Item, Row
 from lakemark.errors import Corrupt
 from lakemark.model.entry import Clock, Contents, Entry, Stamp, parsed
+from lakemark.model.ledger import RunState
 from lakemark.ports.ledger import KnownRun
 
 _COMMIT_BYTES = 20
@@ -104,3 +106,27 @@ class History(Generic[S]):
         if stamp.clock == Clock.OK and newest is not None and stamp.at < newest:
             return replace(stamp, clock=Clock.SUSPECT)
         return stamp
+
+
+class Recent:
+    """The runs asked for last: as many as have `most` records between them, and one whatever it has."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: OrderedDict[str, History[RunState]] = OrderedDict()
+        self._counted: dict[str, int] = {}
+        self._total = 0
+
+    def get(self, run: str) -> History[RunState] | None:
+        return self._kept.get(run)
+
+    def keep(self, run: str, history: History[RunState]) -> None:
+        """Now it is the newest; the oldest may go for it."""
+        self._kept[run] = history
+        self._kept.move_to_end(run)
+        count = len(history.state.records)
+        self._total += count - self._counted.get(run, 0)
+        self._counted[run] = count
+        while self._total > self._most and len(self._kept) > 1:
+            oldest, _ = self._kept.popitem(last=False)
+            self._total -= self._counted.pop(oldest)

@@ -23,6 +23,8 @@ from lakemark.model.record import DataKind, Record
 # Objects and their directories are fsynced; a repository of another user is not opened.
 pygit2.settings.enable_fsync_gitdir(True)  # noqa: FBT003 - pygit2's own signature
 pygit2.settings.owner_validation = True
+# libgit2 would keep what it read, up to 256 MiB as it counts, which is several times that in memory.
+pygit2.settings.cache_max_size(2**20)
 
 _UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f<>]+", re.ASCII)
 _LONGEST_SUBJECT: Final = 200

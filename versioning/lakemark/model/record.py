@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from functools import lru_cache
 from typing import Final, Self
 
 from lakemark.errors import Corrupt
@@ -141,10 +140,13 @@ class Record:
     attempt: str | None = None
     supersedes: str | None = None
     extra: Mapping[str, JSON] = field(default_factory=dict)
+    _id: str = field(default="", init=False, repr=False, compare=False)
 
     @property
     def id(self) -> str:
-        return record_id(self.run, self.timeline, self.step, self.content)
+        if not self._id:
+            object.__setattr__(self, "_id", record_id(self.run, self.timeline, self.step, self.content))
+        return self._id
 
     @property
     def bound(self) -> bool:
@@ -224,7 +226,6 @@ class Record:
 _DAMAGED: Final = "Every tier keeps a copy of each record: run `lakemark verify`."
 
 
-@lru_cache(maxsize=65_536)
 def record_id(run: str, timeline: int, step: int, content: str) -> str:
     """64 hex digits. `content` is `Manifest.content`."""
     return digest({"run": run, "timeline": timeline, "step": step, "content": content})
