@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from lakefs_client import models
 
-from lakemark.adapters.lakefs_server import Server
+from lakemark.adapters.lakefs_server import Said, Server
 from lakemark.errors import Conflict, DataGone, NotFound, Refused, StoreUnavailable, Usage
 from tests.lakefs_scratch import TIMEOUT
 
@@ -141,6 +141,19 @@ class Interrupted(Server):
         return super().record(*given, **named)
 
 
+class Slower(Interrupted):
+    """Somebody else commits at the same moment, and the slower of two is told 500."""
+
+    raced = False
+
+    def record(self, *given, **named):
+        if self.raced:
+            return Server.record(self, *given, **named)
+        self.between()
+        self.raced = True
+        return Said(500, "predicate failed")
+
+
 def test_a_move_whose_answer_was_lost_is_found_again(lakefs, scratch):
     data, repository = scratch.data, scratch.repository
     older = data.head(repository, "main")
@@ -166,6 +179,31 @@ def test_a_commit_that_came_between_is_told(lakefs, scratch):
         interrupted.move_branch(repository, "between", older, message="back")
     assert meanwhile[0] in caught.value.message
     assert data.resolve(repository, "between").parents == (meanwhile[0],)
+
+
+@pytest.mark.parametrize("server", [Interrupted, Slower])
+def test_a_commit_of_nothing_that_came_between_is_no_conflict(lakefs, scratch, server):
+    data, repository = scratch.data, scratch.repository
+    branch = f"empty-{server.__name__}"
+    older = data.head(repository, "main")
+    data.branch_at(repository, branch, scratch.put("main", {branch: b"x"}))
+    meanwhile = []
+    moving = partial(server, between=lambda: meanwhile.append(scratch.put(branch, {}, allow_empty=True)))
+    made = lakefs.data(server=moving).move_branch(repository, branch, older, message="back")
+    assert data.head(repository, branch) == made
+    assert data.resolve(repository, made).parents == tuple(meanwhile)
+    assert data.resolve(repository, made).meta_range == data.resolve(repository, older).meta_range
+
+
+def test_a_server_that_fails_is_no_race(lakefs, scratch):
+    data, repository = scratch.data, scratch.repository
+    older = data.head(repository, "main")
+    newer = scratch.put("main", {"fails": b"x"})
+    data.branch_at(repository, "fails", newer)
+    failing = lakefs.data(server=partial(Slower, between=lambda: None), settle_seconds=0.0)
+    with pytest.raises(StoreUnavailable, match="predicate failed"):
+        failing.move_branch(repository, "fails", older, message="back")
+    assert data.head(repository, "fails") == newer
 
 
 def test_a_change_that_is_staged_in_between_is_not_buried(lakefs, scratch):

@@ -26,16 +26,19 @@ def now():
 
 
 class Yard:
-    """`out` is where trainers save. `site()`: the node's site; files count as finished at once unless a test says not."""
+    """`out` is where trainers save. `site()`: the node's site; files count as finished at once unless a test says not.
 
-    def __init__(self, home):
-        self.home = home
+    s3: (blobs, remote) of the warm tier, which is a directory otherwise.
+    """
+
+    def __init__(self, home, *, s3=None):
+        self.home, self.s3 = home, s3
         self.out = home / "train" / "out"
         self.out.mkdir(parents=True)
 
     @cached_property
     def _site(self):
-        site = make_site(self.home / "site", None, now)
+        site = make_site(self.home / "site", None, now, s3=self.s3)
         return replace(site, simulated_clock=False, policies=Policies(quiet_seconds=0.0))
 
     def site(self, **changes):

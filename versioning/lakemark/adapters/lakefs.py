@@ -19,6 +19,7 @@ from lakemark.ports.data import DataCommit, DataDiff, HeadAt, MadePin, Strength
 
 TIMEOUT_SECONDS: Final = (5.0, 60.0)
 SETTLE_SECONDS: Final = 8.0
+_ATTEMPTS: Final = 5
 _SAMPLE: Final = 10
 _RESTORES: Final = "lakemark_restores"
 
@@ -102,33 +103,38 @@ class LakeFS:
 
     def move_branch(self, repository: str, branch: str, commit: str, *, message: str) -> str:
         """As in `DataVersions`. Asked again with the same words while nothing followed, it answers what it made."""
-        target = self._server.commit(repository, commit)
-        before = self._server.commit(repository, self._head(repository, branch))
-        if (before.meta_range, before.metadata.get(_RESTORES), before.message) == (target.meta_range, commit, message):
-            return before.id
+        target, head = self._server.commit(repository, commit), self._head(repository, branch)
         if not target.meta_range:
             raise Refused(
                 f"{commit} is the empty first commit of {quoted(repository)}: there is nothing to restore",
                 advice="Name a commit that has data.",
             )
-        # The server takes any meta-range for granted; that this one loads is seen before the branch depends on it.
-        next(self._server.differences(repository, before.id, commit, page=1), None)
-        made = self._server.record(
-            repository,
-            branch,
-            message,
-            metadata={"lakemark": "restore", _RESTORES: commit},
-            source=target.meta_range,
-            expect=(errors.BAD_REQUEST,),
-        )
-        if not made.ok:
-            if "uncommitted" in made.message:
-                raise Refused(
-                    f"branch {quoted(branch)} of {quoted(repository)} has uncommitted changes, which a restore would bury",
-                    advice="Commit or reset them in lakeFS, or open a new branch instead.",
-                )
-            raise errors.error_for(made.status, made.message, about=f"restoring {commit} on branch {quoted(branch)}")
-        return self._moved(repository, branch, before=before.id, target=commit, made=str(made.value.id))
+        for _ in range(_ATTEMPTS):
+            before = self._server.commit(repository, head)
+            mine = before.metadata.get(_RESTORES) == commit and before.message == message
+            if mine and before.meta_range == target.meta_range:
+                return before.id
+            # The server takes any meta-range for granted; that this one loads is seen before the branch depends on it.
+            next(self._server.differences(repository, before.id, commit, page=1), None)
+            made = self._server.record(
+                repository,
+                branch,
+                message,
+                metadata={"lakemark": "restore", _RESTORES: commit},
+                source=target.meta_range,
+                expect=(errors.BAD_REQUEST, *errors.RACES),
+            )
+            if made.ok:
+                return self._moved(repository, branch, before=before, target=target, made=str(made.value.id))
+            if made.status not in errors.RACES or not self._pins.left(repository, branch, head):
+                break
+            head = self._head(repository, branch)
+        if "uncommitted" in made.message:
+            raise Refused(
+                f"branch {quoted(branch)} of {quoted(repository)} has uncommitted changes, which a restore would bury",
+                advice="Commit or reset them in lakeFS, or open a new branch instead.",
+            )
+        raise errors.error_for(made.status, made.message, about=f"restoring {commit} on branch {quoted(branch)}")
 
     def diff(self, repository: str, left: str, right: str, *, limit: int = 10_000) -> DataDiff:
         counts = {"added": 0, "removed": 0, "changed": 0}
@@ -183,18 +189,18 @@ class LakeFS:
             return True
         return size_bytes > 0 and not next(self._server.body(answer.value), b"")
 
-    def _moved(self, repository: str, branch: str, *, before: str, target: str, made: str) -> str:
-        """Looks at the commit that was made on the branch, and answers its id."""
-        if next(self._server.differences(repository, target, made, page=1), None) is not None:
+    def _moved(self, repository: str, branch: str, *, before: DataCommit, target: DataCommit, made: str) -> str:
+        """Looks at the commit that was made on the branch, and answers its id. Conflict where it buries somebody's change."""
+        if next(self._server.differences(repository, target.id, made, page=1), None) is not None:
             raise Corrupt(
-                f"{made} on branch {quoted(branch)} of {quoted(repository)} differs from {target} that it restores",
+                f"{made} on branch {quoted(branch)} of {quoted(repository)} differs from {target.id} that it restores",
                 advice="Do not train on that branch: report it with both ids.",
             )
-        parents = self._server.commit(repository, made).parents
-        if parents[:1] != (before,):
+        parent = self._server.commit(repository, self._server.commit(repository, made).parents[0])
+        if parent.meta_range not in (before.meta_range, target.meta_range):
             raise Conflict(
-                f"branch {quoted(branch)} of {quoted(repository)} got {', '.join(parents)} while it was being moved; "
-                f"{made} restores {target} on top of that",
+                f"branch {quoted(branch)} of {quoted(repository)} got {parent.id} while it was being moved; "
+                f"{made} restores {target.id} on top of that",
                 advice="Nothing is lost: whoever committed it finds it in the branch's history.",
             )
         return made

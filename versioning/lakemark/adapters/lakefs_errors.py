@@ -26,10 +26,15 @@ CONFLICT: Final = 409
 GONE: Final = 410
 PRECONDITION_FAILED: Final = 412
 RANGE_NOT_SATISFIABLE: Final = 416
+RACES: Final = (429, 500)
+"""What the slower of two that change one branch is told."""
 _TRANSIENT: Final = frozenset({408, 423, 429})
 _SERVER_ERRORS: Final = 500
 
-_NAMES: Final = "Names of data repositories and branches obey lakeFS's rules; `data:` names the defaults."
+_NAMES: Final = (
+    "A repository's name is 3 to 63 lower-case letters, digits or -; "
+    "a branch's is letters, digits, _ and -, and does not begin with -."
+)
 _LATER: Final = "The same call may work in a moment; if it does not, look at the lakeFS server."
 
 

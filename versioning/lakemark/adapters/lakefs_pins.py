@@ -37,8 +37,6 @@ _NONCE: Final = re.compile(r"[A-Za-z0-9_-]{4,64}", re.ASCII)
 _NONCE_LINE: Final = re.compile(r"^# nonce: ([A-Za-z0-9_-]{4,64})$", re.ASCII | re.MULTILINE)
 _ATTEMPTS: Final = 5
 _PAUSE_SECONDS: Final = 0.25
-_RACES: Final = (429, 500)
-"""What the slower of two that change one branch is told."""
 _REFUSALS: Final = (errors.FORBIDDEN, errors.PRECONDITION_FAILED)
 
 _GUARD: Final = """\
@@ -150,6 +148,14 @@ class Pins:
                 )
         self._server.drop_branch(repository, _making(branch), expect=(errors.NOT_FOUND,))
 
+    def left(self, repository: str, branch: str, commit: str) -> bool:
+        """Whether the branch leaves `commit` while we wait: another process was faster, and its commit is on its way."""
+        for _ in range(self._polls):
+            if self._server.head(repository, branch) != commit:
+                return True
+            self._sleep(_PAUSE_SECONDS)
+        return False
+
     def _try(self, repository: str, commit: str, *, branch: str, nonce: str) -> str | None:
         """One attempt at making it; the caller looks at what came of it. Answers why it is not guarded."""
         if self._released(repository, branch, nonce):
@@ -197,21 +203,13 @@ class Pins:
             making,
             f"Guard the pin of {commit[:12]}",
             metadata={"lakemark": "pin", "lakemark_data_commit": commit},
-            expect=(gone, unchanged, *_RACES, *_REFUSALS),
+            expect=(gone, unchanged, *errors.RACES, *_REFUSALS),
         )
-        if answer.status in _RACES and not self._left(repository, making, commit):
+        if answer.status in errors.RACES and not self.left(repository, making, commit):
             raise errors.error_for(answer.status, answer.message, about=f"committing to branch {making}")
         if answer.status in _REFUSALS:
             return f"the repository refused the guard's commit: {answer.message}"
         return None
-
-    def _left(self, repository: str, branch: str, commit: str) -> bool:
-        """Whether the branch leaves `commit` while we wait: another process was faster, and its commit is on its way."""
-        for _ in range(self._polls):
-            if self._server.head(repository, branch) != commit:
-                return True
-            self._sleep(_PAUSE_SECONDS)
-        return False
 
     def _branch(self, repository: str, branch: str, commit: str) -> None:
         self._server.make_branch(repository, branch, commit, hidden=True, expect=(errors.CONFLICT,))
@@ -297,11 +295,11 @@ class Pins:
         """Waits until a write to the pin is refused. Resetting a clean branch is a write that changes nothing."""
         status = 0
         for _ in range(self._polls):
-            status = self._server.reset(repository, branch, expect=(errors.FORBIDDEN, *_RACES)).status
+            status = self._server.reset(repository, branch, expect=(errors.FORBIDDEN, *errors.RACES)).status
             if status == errors.FORBIDDEN:
                 return None
             self._sleep(_PAUSE_SECONDS)
-        if status in _RACES:
+        if status in errors.RACES:
             raise errors.error_for(status, "nothing else all the time", about=f"resetting branch {branch}")
         return f"the server did not begin to refuse writes to {PATTERN} within {self._polls * _PAUSE_SECONDS:.0f} s"
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from lakemark.errors import LakemarkError
+
 T = TypeVar("T")
 
 
@@ -31,3 +33,14 @@ def require(holds: object, seen: str) -> None:
     """Raises Broken(`seen`) unless `holds`."""
     if not holds:
         raise Broken(seen)
+
+
+def raises(call: Callable[[], object], kind: type[LakemarkError], what: str) -> None:
+    """Broken unless `call` raises an error of `kind`, with advice."""
+    try:
+        answer = call()
+    except LakemarkError as error:
+        require(isinstance(error, kind), f"{what} raised {error.kind}, not {kind.__name__}: {error}")
+        require(error.advice, f"{what} raised {error.kind} without advice")
+        return
+    require(holds=False, seen=f"{what} raised nothing and answered {answer!r}")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
-from lakemark.contract import Check, require
-from lakemark.errors import Conflict, DataGone, LakemarkError, NotFound, Refused, Usage
+from lakemark.contract import Check, raises, require
+from lakemark.errors import Conflict, DataGone, NotFound, Refused, Usage
 from lakemark.ports.data import DataVersions, Strength
 
 _SAMPLE: Final = 8
@@ -58,16 +58,6 @@ def _pin_name(commit: str, nonce: str) -> str:
     return f"pin-{commit[:12]}-{nonce}"
 
 
-def _raises(kind: type[LakemarkError], call: Callable[[], object], what: str) -> None:
-    try:
-        answer = call()
-    except LakemarkError as error:
-        require(isinstance(error, kind), f"{what} raised {error.kind}, not {kind.__name__}: {error}")
-        require(error.advice, f"{what} raised {error.kind} without advice")
-        return
-    require(holds=False, seen=f"{what} raised nothing and answered {answer!r}")
-
-
 def _commit(place: Scratch, **files: bytes) -> str:
     """A new commit with files of its own on the place's branch."""
     folder = _fresh("files")
@@ -89,10 +79,10 @@ def _resolve_by_full_id(place: Place) -> None:
 def _resolve_guesses_nothing(place: Place) -> None:
     head = place.data.resolve(place.repository, place.branch).id
     for ref in (head[:12], head[:63], "0" * 64, _fresh("nobranch")):
-        _raises(NotFound, lambda ref=ref: place.data.resolve(place.repository, ref), f"resolve({ref!r})")  # type: ignore[misc]
+        raises(lambda ref=ref: place.data.resolve(place.repository, ref), NotFound, f"resolve({ref!r})")  # type: ignore[misc]
     unknown = _fresh("norepository")
-    _raises(NotFound, lambda: place.data.resolve(unknown, place.branch), "resolve in an unknown repository")
-    _raises(NotFound, lambda: place.data.head(unknown, place.branch), "head in an unknown repository")
+    raises(lambda: place.data.resolve(unknown, place.branch), NotFound, "resolve in an unknown repository")
+    raises(lambda: place.data.head(unknown, place.branch), NotFound, "head in an unknown repository")
 
 
 def _reads_need_full_ids(place: Place) -> None:
@@ -105,7 +95,7 @@ def _reads_need_full_ids(place: Place) -> None:
             ("diff", lambda ref=ref: data.diff(repository, ref, ref)),
             ("branch_at", lambda ref=ref: data.branch_at(repository, _fresh("never"), ref)),
         ):
-            _raises(Usage, call, f"{name} of {ref!r}")
+            raises(call, Usage, f"{name} of {ref!r}")
 
 
 def _bytes_can_be_read(place: Place) -> None:
@@ -171,7 +161,7 @@ def _pin_notices_a_merge(place: Scratch) -> None:
     require(refused == (seen is Strength.GUARDED), f"merge refused: {refused}; strength: {seen}")
     if not refused:
         again = lambda: data.pin(repository, commit, branch=name, nonce=nonce)  # noqa: E731 - asked once, below
-        _raises(Conflict, again, "pin where a merge moved it")
+        raises(again, Conflict, "pin where a merge moved it")
 
 
 def _pin_twice_is_one(place: Scratch) -> None:
@@ -186,8 +176,8 @@ def _pin_twice_is_one(place: Scratch) -> None:
     other = _commit(place, a=b"2")
     seen = data.pin_strength(repository, other, branch=name)
     require(seen is Strength.NONE, f"a pin of another commit counts as {seen}")
-    _raises(Conflict, lambda: data.pin(repository, other, branch=name, nonce=nonce), "pin over another's")
-    _raises(Conflict, lambda: data.pin(repository, commit, branch=name, nonce=f"{nonce}x"), "pin with another nonce")
+    raises(lambda: data.pin(repository, other, branch=name, nonce=nonce), Conflict, "pin over another's")
+    raises(lambda: data.pin(repository, commit, branch=name, nonce=f"{nonce}x"), Conflict, "pin with another nonce")
 
 
 def _unpin_needs_its_nonce(place: Scratch) -> None:
@@ -196,8 +186,8 @@ def _unpin_needs_its_nonce(place: Scratch) -> None:
     name = _pin_name(commit, nonce)
     data.pin(repository, commit, branch=name, nonce=nonce)
     wrong = secrets.token_hex(4)
-    _raises(
-        Refused, lambda: data.unpin(repository, commit, branch=name, nonce=wrong, reason="try"), "unpin, other nonce"
+    raises(
+        lambda: data.unpin(repository, commit, branch=name, nonce=wrong, reason="try"), Refused, "unpin, other nonce"
     )
     seen = data.pin_strength(repository, commit, branch=name)
     require(seen is Strength.GUARDED, f"after a refused unpin the pin is {seen}")
@@ -227,8 +217,8 @@ def _branch_at_is_exact(place: Scratch) -> None:
     data.branch_at(repository, name, older)
     require(data.head(repository, name) == older, "the branch is elsewhere")
     data.branch_at(repository, name, older)
-    _raises(Conflict, lambda: data.branch_at(repository, name, newer), "branch_at where the branch is elsewhere")
-    _raises(NotFound, lambda: data.branch_at(repository, _fresh("x"), "0" * 64), "branch_at of an unknown commit")
+    raises(lambda: data.branch_at(repository, name, newer), Conflict, "branch_at where the branch is elsewhere")
+    raises(lambda: data.branch_at(repository, _fresh("x"), "0" * 64), NotFound, "branch_at of an unknown commit")
     require(not data.delete_branch(repository, name, only_at=newer), "deleted a branch that is elsewhere")
     place.stage(name, "unsaved", b"work")
     require(not data.delete_branch(repository, name, only_at=older), "deleted a branch with uncommitted changes")
@@ -250,10 +240,10 @@ def _move_branch_goes_forward(place: Scratch) -> None:
     require((left.added, left.removed, left.changed) == (0, 0, 0), f"the restored tree differs: {left}")
     require(data.move_branch(repository, name, older, message="back") == made, "asked again, it moved again")
     place.stage(name, "unsaved", b"work")
-    _raises(
-        Refused, lambda: data.move_branch(repository, name, newer, message="on"), "move_branch with uncommitted changes"
+    raises(
+        lambda: data.move_branch(repository, name, newer, message="on"), Refused, "move_branch with uncommitted changes"
     )
-    _raises(NotFound, lambda: data.move_branch(repository, name, "0" * 64, message="x"), "move_branch to nowhere")
+    raises(lambda: data.move_branch(repository, name, "0" * 64, message="x"), NotFound, "move_branch to nowhere")
 
 
 def _pins_do_not_move(place: Scratch) -> None:
@@ -261,7 +251,7 @@ def _pins_do_not_move(place: Scratch) -> None:
     older, newer = _commit(place, a=b"1"), _commit(place, a=b"2")
     name = _pin_name(newer, nonce)
     data.pin(repository, newer, branch=name, nonce=nonce)
-    _raises(Refused, lambda: data.move_branch(repository, name, older, message="x"), "move_branch of a pin")
+    raises(lambda: data.move_branch(repository, name, older, message="x"), Refused, "move_branch of a pin")
 
 
 def _diff_counts(place: Scratch) -> None:
@@ -295,7 +285,7 @@ def _reads_by_commit(place: Scratch) -> None:
         chunks = list(data.read(repository, commit, path))
         require(b"".join(chunks) == content, f"other bytes of {path}")
         require(all(len(chunk) <= 1 << 20 for chunk in chunks), f"a chunk of {path} is larger than 1 MiB")
-    _raises(NotFound, lambda: list(data.read(repository, commit, f"{folder}/none")), "read of a path that is not there")
+    raises(lambda: list(data.read(repository, commit, f"{folder}/none")), NotFound, "read of a path that is not there")
 
 
 def _readable_reads_bytes(place: Scratch) -> None:
@@ -308,7 +298,7 @@ def _readable_reads_bytes(place: Scratch) -> None:
     if not place.collect(commit, "part-07"):
         return
     require(data.readable(repository, commit, sample=12) == ("part-07",), "did not see that part-07 lost its bytes")
-    _raises(DataGone, lambda: list(data.read(repository, commit, "part-07")), "read of collected bytes")
+    raises(lambda: list(data.read(repository, commit, "part-07")), DataGone, "read of collected bytes")
     require(b"".join(data.read(repository, commit, "part-08")), "its neighbour went too")
 
 

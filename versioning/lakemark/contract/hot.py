@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from lakemark.contract import Check, require
-from lakemark.contract.store import contents_of, raises, require_bytes
+from lakemark.contract import Check, raises, require
+from lakemark.contract.store import contents_of, require_bytes
 from lakemark.errors import Conflict, Incomplete, NotFound, Refused
+from lakemark.model.canonical import JSON
 from lakemark.model.record import Record, record_for
 from lakemark.ports import Checkpoint, HotStore, Landed, Progress, Quiet
 
@@ -48,8 +49,10 @@ class Bench:
     def commit(self, path: Path) -> tuple[Checkpoint, Landed]:
         landed = self.land(path)
         record = self.record(landed)
-        require(self.store.adopt(landed, record), "adopting a new record says that it was there")
-        return Checkpoint(record=record, manifest=landed.manifest), landed
+        entry: dict[str, JSON] = {"source": str(path), "notes": ["one"]}
+        new = self.store.adopt(landed, record, entry=entry)
+        require(new, "adopting a new record says that it was there")
+        return Checkpoint(record=record, manifest=landed.manifest, entry=entry), landed
 
     def sound(self, checkpoint: Checkpoint) -> bool:
         return not self.store.changed(checkpoint) and not self.store.verify(checkpoint, progress=Quiet())
@@ -86,7 +89,7 @@ def _lands_whole(bench: Bench) -> None:
     newest = max(look[2] for look in before.values())
     require(abs(landed.newest_mtime.timestamp() - newest / 1e9) < 1, f"newest_mtime is {landed.newest_mtime}")
     require(_looks(path) == before, "landing changed the trainer's files")
-    require(bench.store.load(checkpoint.record.id) == checkpoint, "load answers another record or manifest")
+    require(bench.store.load(checkpoint.record.id) == checkpoint, "load answers another record, manifest or entry")
     tree = bench.store.path(checkpoint)
     require(
         (tree / "link").is_symlink() and (tree / "void/deep").is_dir(), "the sealed tree lacks the link or directory"

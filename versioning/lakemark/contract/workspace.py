@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from lakemark.contract import Check, require
-from lakemark.errors import LakemarkError, NoReplica, NotFound, Refused, StoreUnavailable
+from lakemark.contract import Check, raises, require
+from lakemark.errors import NoReplica, NotFound, Refused, StoreUnavailable
 from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import File, FileType, Manifest
 from lakemark.model.ledger import Place
@@ -74,16 +74,6 @@ def _from(contents: Mapping[str, bytes], place: Place = FAR) -> Callable[[File],
     return lambda file: [(place, io.BytesIO(contents[file.path]))]
 
 
-def _raised(call: Callable[[], object], kind: type[LakemarkError], what: str) -> None:
-    try:
-        call()
-    except LakemarkError as error:
-        require(isinstance(error, kind), f"{what} raised {error.kind}, not {kind.__name__}: {error}")
-        require(error.advice, f"{what} raised {error.kind} without advice")
-        return
-    require(holds=False, seen=f"{what} raised nothing")
-
-
 def _check_target(target: Path) -> None:
     for path, content in CONTENTS.items():
         found = target / path
@@ -113,11 +103,11 @@ def _refuses_what_is_not_ours(scratch: Scratch) -> None:
     target = scratch.folder() / "target"
     target.mkdir()
     (target / "mine").write_bytes(b"mine")
-    _raised(lambda: scratch.restore(target, _from(CONTENTS)), Refused, "restoring into a directory with files")
+    raises(lambda: scratch.restore(target, _from(CONTENTS)), Refused, "restoring into a directory with files")
     require([path.name for path in target.iterdir()] == ["mine"], "the directory was changed all the same")
     file = scratch.folder() / "target"
     file.write_bytes(b"mine")
-    _raised(lambda: scratch.restore(file, _from(CONTENTS)), Refused, "restoring onto a file")
+    raises(lambda: scratch.restore(file, _from(CONTENTS)), Refused, "restoring onto a file")
     require(file.read_bytes() == b"mine", "the file was changed all the same")
 
 
@@ -137,10 +127,10 @@ def _fails_over(scratch: Scratch) -> None:
 
 def _none_left(scratch: Scratch) -> None:
     target = scratch.folder() / "target"
-    _raised(
+    raises(
         lambda: scratch.restore(target, _from({**CONTENTS, "bin/run": b"#!/bin/no\n"})), NoReplica, "wrong bytes only"
     )
-    _raised(lambda: scratch.restore(target, lambda _: []), NoReplica, "no candidate")
+    raises(lambda: scratch.restore(target, lambda _: []), NoReplica, "no candidate")
     require(not target.exists(), "the target appeared although a file is missing")
 
 
@@ -200,7 +190,7 @@ def _transient_is_transient(scratch: Scratch) -> None:
         raise StoreUnavailable("away", advice="Try again.")
 
     target = scratch.folder() / "target"
-    _raised(lambda: scratch.restore(target, fetch), StoreUnavailable, "a tier that is away")
+    raises(lambda: scratch.restore(target, fetch), StoreUnavailable, "a tier that is away")
     scratch.restore(target, _from(CONTENTS))
     _check_target(target)
 
@@ -267,10 +257,10 @@ def _looks(scratch: Scratch) -> None:
     require(workspace.files(folder / "step-2") == whole, "a link is not what it names")
     os.link(folder / "beside", folder / "again")
     require(workspace.files(folder / "beside")[0].names == 2, "a second name is not counted")  # noqa: PLR2004
-    _raised(lambda: workspace.files(folder / "nowhere"), NotFound, "looking at what is not there")
+    raises(lambda: workspace.files(folder / "nowhere"), NotFound, "looking at what is not there")
     digest, _ = scratch.digests(b"beside", 2**26)
     require(workspace.digest(folder / "beside") == digest, "a file's digest is another")
-    _raised(lambda: workspace.digest(folder / "nowhere"), NotFound, "the digest of what is not there")
+    raises(lambda: workspace.digest(folder / "nowhere"), NotFound, "the digest of what is not there")
     require(workspace.last_change([folder / "nowhere"]) is None, "what is not there changed")
     for path in (folder / "step-1/deep/b", folder / "step-1/a", folder / "step-1/deep", folder / "step-1"):
         os.utime(path, (1_700_000_000, 1_700_000_000))

@@ -14,7 +14,7 @@ from lakemark.sandbox.lakefs import branches, history, refs, retention, rules, t
 from lakemark.sandbox.lakefs.faults import BAD_REQUEST, CONFLICT, Fault
 from lakemark.sandbox.lakefs.paging import collect, in_order, pagination
 from lakemark.sandbox.lakefs.refs import Branch
-from lakemark.sandbox.lakefs.scope import Repository, Scope
+from lakemark.sandbox.lakefs.scope import NAME, Repository, Scope
 from lakemark.sandbox.lakefs.web import NO_CONTENT, Call, Store
 
 __all__ = [
@@ -41,7 +41,6 @@ __all__ = [
 ]
 
 _CREATED = 201
-_NAME = "^[a-z0-9][a-z0-9-]{2,62}$"
 _OWNED = ("repository", "branch", "tag", "commits", "staged", "tree", "range", "setting")
 
 
@@ -56,7 +55,7 @@ def list_repositories(store: Store, call: Call) -> Response:
 def create_repository(store: Store, call: Call) -> Response:
     """Also the first commit, which holds nothing, and the default branch."""
     name = call.field("name", str)
-    if not re.fullmatch(_NAME, name):
+    if not re.fullmatch(NAME, name):
         raise Fault(BAD_REQUEST, _bad_name(name))
     namespace, default_branch = call.field("storage_namespace", str), call.field("default_branch", str, "main")
     refs.check_branch_name(default_branch)
@@ -233,7 +232,7 @@ def _id(item: dict[str, Any]) -> str:
 
 
 def _bad_name(name: str) -> str:
-    rule = f'string doesn\'t match the regular expression "{_NAME}"'
-    schema = f'Schema:\n  {{\n    "pattern": "{_NAME}",\n    "type": "string"\n  }}\n\nValue:\n  "{name}"\n'
+    rule = f'string doesn\'t match the regular expression "{NAME}"'
+    schema = f'Schema:\n  {{\n    "pattern": "{NAME}",\n    "type": "string"\n  }}\n\nValue:\n  "{name}"\n'
     where = 'doesn\'t match schema #/components/schemas/RepositoryCreation: Error at "/name"'
     return f"request body has an error: {where}: {rule}\n{schema}"

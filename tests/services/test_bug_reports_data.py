@@ -1,0 +1,194 @@
+"""What people reported of data servers: on the stand-in over HTTP, and on the server that LAKEFS_ENDPOINT names."""
+
+import threading
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from lakemark.errors import Usage
+from lakemark.model.names import is_run, original, run_for
+from lakemark.model.rollback_plan import Flags
+from lakemark.ports import Approval, Policies, Strength
+from lakemark.services.commit import Commit, commit
+from lakemark.services.open_run import Opening, open_run
+from lakemark.services.register_tiers import register_all
+from lakemark.services.rollback_apply import apply
+from lakemark.services.rollback_request import Wish, request
+from tests.faults.site_on_disk import make_site
+from tests.services.on_disk import RUN, now, plain
+from tests.services_fixtures import LAKEFS_SERVERS
+
+pytestmark = pytest.mark.xdist_group("lakefs")
+
+NAMES = ("gpt--val_loss=2.10-step=1000", "exp/7b.v2", "exp=7b.v2", "Llama:7B", "exp.7b.v2", "exp-7b.v2", "exp-7b-v2")
+ALONE = Policies(quiet_seconds=0.0, approval=Approval(required=False))
+
+
+@pytest.fixture(scope="module", params=LAKEFS_SERVERS)
+def server(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def scratch(server):
+    return server.scratch()
+
+
+@pytest.fixture
+def site(yard, scratch):
+    """A function that answers what a process of its own has of the site: only the disk and the server are shared."""
+
+    def of_a_process():
+        made = make_site(yard.home / "site", scratch.server.data(), now)
+        default = {"default_repository": scratch.repository, "default_branch": "main"}
+        return replace(made, simulated_clock=False, policies=ALONE, **default)
+
+    register_all(of_a_process())
+    return of_a_process
+
+
+def at_once(*calls):
+    """What each answers or raises, started in the same instant."""
+    start, ended = threading.Barrier(len(calls)), [None] * len(calls)
+
+    def work(place, call):
+        start.wait()
+        try:
+            ended[place] = call()
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            ended[place] = error
+
+    threads = [threading.Thread(target=work, args=one) for one in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return ended
+
+
+def failed(ended):
+    return [one for one in ended if isinstance(one, Exception)]
+
+
+def saved(yard, site, run, step=1):
+    """A checkpoint of `run`, committed; the same bytes whatever the run."""
+    path = plain(yard.out / run, step)
+    return commit(site, Commit(path=path, run=run, step=step)).record
+
+
+# P07: names that a data server refuses
+
+
+def test_a_run_of_any_name_gets_data_branches_that_the_server_takes(yard, site, scratch):
+    branches = []
+    for name in NAMES:
+        run = run_for(name)
+        assert (is_run(run), original(run)) == (True, name)
+        here = site()
+        opened = open_run(here, Opening(run=run, watch=yard.out / run))
+        record = saved(yard, here, run)
+        asked = request(here, Wish(run=run, record=record.id, reason="x", requester="ana@node-a", flags=STILL))
+        ((repository, branch, commit_id),) = apply(here, asked.id).data
+        assert (repository, commit_id) == (scratch.repository, opened.data[0].commit)
+        assert scratch.data.head(repository, branch) == commit_id
+        assert here.ledger.run(run).rollbacks[asked.id].plan["data"][0]["opens_branch"] == branch
+        branches.append(branch)
+    assert len(set(branches)) == len(NAMES)
+    assert set(branches) <= set(scratch.branches())
+
+
+STILL = Flags(while_running=True)
+
+
+@pytest.mark.parametrize("name", ["gpt--val_loss=2.10-step=1000", "exp/7b.v2", "-x"])
+def test_a_name_that_is_refused_is_told_the_rule(scratch, name):
+    with pytest.raises(Usage) as told:
+        scratch.data.branch_at(scratch.repository, name, scratch.data.head(scratch.repository, "main"))
+    assert name in told.value.message
+    assert "letters, digits, _ and -" in told.value.advice
+
+
+def test_so_is_the_name_of_a_repository(site):
+    with pytest.raises(Usage) as told:
+        open_run(site(), Opening(run=RUN, data=("exp_7b.v2/main",)))
+    assert "'exp_7b.v2'" in told.value.message
+    assert "3 to 63 lower-case letters" in told.value.advice
+
+
+# P08: several commits at once against one data branch
+
+
+def test_commits_at_once_each_have_their_data(yard, site):
+    opened = open_run(site(), Opening(run=RUN, watch=yard.out))
+    paths = {step: plain(yard.out, step) for step in range(1, 9)}
+
+    saves = [partial(commit, site(), Commit(path=paths[step], run=RUN, step=step)) for step in (*paths, 1, 2)]
+    made = at_once(*saves)  # two of them twice
+    assert failed(made) == []
+    assert [entry.kind for entry, _ in site().ledger.entries(RUN)].count("committed") == 8
+    assert {one.record.id for one in made} == set(yard.state().records) == yard.in_hot()
+    assert sorted(found.record.step for found in yard.state().records.values()) == list(paths)
+    assert {found.record.data[0].commit for found in yard.state().records.values()} == {opened.data[0].commit}
+    assert all(found.record.bound for found in yard.state().records.values())
+
+
+def test_runs_that_open_and_commit_while_others_write_the_branch(yard, site, scratch):
+    """Of the others, one has something to commit and one has nothing."""
+
+    def trains(run):
+        here = site()
+
+        def work():
+            opened = open_run(here, Opening(run=run, watch=yard.out / run))
+            return opened, saved(yard, here, run)
+
+        return work
+
+    others = (
+        lambda: scratch.put("main", {"new": b"rows"}),
+        lambda: scratch.put("main", {}, allow_empty=True),
+    )
+    *runs, _, _ = at_once(*(trains(f"run-{number}") for number in range(4)), *others)
+    assert failed(runs) == []
+    kept = Counter()
+    for opened, record in runs:
+        ((ref,), (pin,)) = opened.data, opened.pins
+        assert [one.commit for one in record.data] == [ref.commit]
+        assert (pin.commit, pin.strength) == (ref.commit, Strength.GUARDED)
+        assert scratch.data.pin_strength(ref.repository, ref.commit, branch=pin.branch) is Strength.GUARDED
+        assert scratch.data.readable(ref.repository, ref.commit, sample=8) == ()
+        kept[ref.commit, pin.branch] += 1
+    assert kept.total() == 4
+    assert len(kept) == len({commit for commit, _ in kept}), "one commit has two pins"
+    assert {branch for branch in scratch.branches() if "pin-" in branch} == {branch for _, branch in kept}
+
+
+def test_rollbacks_at_once_that_set_one_branch_back(yard, site, scratch):
+    """Every one ends with the branch's tree as it was, or says that it did not; a change in between is not lost."""
+    old = scratch.data.head(scratch.repository, "main")
+    asked = []
+    for run in ("a", "b", "c", "d"):
+        here = site()
+        open_run(here, Opening(run=run, watch=yard.out / run))
+        flags = Flags(while_running=True, move_branch=True)
+        record = saved(yard, here, run)
+        wish = Wish(run=run, record=record.id, reason=f"{run} diverged", requester="ana@node-a", flags=flags)
+        asked.append((run, request(here, wish).id))
+    newer = scratch.put("main", {"train/0": b"poison"})
+    ended = at_once(
+        *(partial(apply, site(), identity) for _, identity in asked),
+        lambda: scratch.put("main", {}, allow_empty=True),
+    )
+    assert failed(ended[:-1]) == []
+    for run, identity in asked:
+        assert site().ledger.run(run).rollbacks[identity].state == "applied"
+    head = scratch.data.head(scratch.repository, "main")
+    same = scratch.data.diff(scratch.repository, old, head)
+    assert (same.added, same.removed, same.changed) == (0, 0, 0)
+    ancestors = []
+    while head != old:
+        ancestors.append(head)
+        head = scratch.data.resolve(scratch.repository, head).parents[0]
+    assert newer in ancestors
