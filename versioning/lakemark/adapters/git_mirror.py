@@ -5,27 +5,47 @@ from __future__ import annotations
 import configparser
 import os
 import subprocess
+import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
+from lakemark.adapters.files import fsync_directory, os_errors, remove_tree, rename_new
 from lakemark.adapters.git import GitLedger, Remote, init
 from lakemark.adapters.git_refs import tips
 from lakemark.adapters.git_tree import git_errors, opened, read_blob
-from lakemark.errors import Denied, NotFound, Refused, StoreUnavailable, quoted
+from lakemark.errors import Denied, Misconfigured, NotFound, Refused, StoreUnavailable, quoted
 from lakemark.model.entry import Draft, Entry, Stamp
 from lakemark.model.ledger import RunState
 from lakemark.model.site_ledger import SiteState, TierSeen
 
 _BRANCHES: Final = ("refs/heads/runs/*:refs/heads/runs/*", "refs/heads/site:refs/heads/site")
+_FETCH: Final = ("fetch", "--atomic", "--no-progress", "--no-tags", "--no-write-fetch-head")
 _PATIENCE: Final = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=30", "-c", "protocol.ext.allow=never")
 _QUIET: Final = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=10",
     "LC_ALL": "C",
 }
-_RIGHTS: Final = ("dubious ownership", "Permission denied", "Authentication failed", "could not read Username")
+_RIGHTS: Final = (
+    "dubious ownership",
+    "Permission denied",
+    "Authentication failed",
+    "could not read Username",
+    "returned error: 403",
+)
 _REWRITTEN: Final = ("non-fast-forward", "[rejected]")
+_NOWHERE: Final = (
+    "does not appear to be a git repository",
+    "couldn't find remote ref",
+    "repository not exported",
+    "' not found",
+    "is this a git repository?",
+    "is not a git command",
+    "no path specified",
+    "strange pathname",
+)
 
 
 class ReadOnlyLedger(GitLedger):
@@ -39,28 +59,34 @@ class ReadOnlyLedger(GitLedger):
 
 
 def refresh(path: Path, remote: str) -> None:
-    """Brings every branch of the ledger at `remote` into the mirror at `path`, which is made if need be.
+    """Brings every branch of the ledger at `remote` into the mirror at `path`, all of them or none.
 
-    Raises Refused where its history was replaced, Denied, NotFound (no ledger there), StoreUnavailable.
+    The mirror is made if need be; one that can't be filled is not. Raises Refused where the history was replaced, Denied,
+    NotFound (no ledger there), StoreUnavailable, Misconfigured (no git).
     """
-    init(path)
-    command = [
-        "git",
-        *_PATIENCE,
-        "--git-dir",
-        str(path),
-        "fetch",
-        "--no-progress",
-        "--no-tags",
-        "--no-write-fetch-head",
-    ]
-    done = subprocess.run(
-        [*command, "--", remote, *_BRANCHES],
-        check=False,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env={**os.environ, **{name: os.environ.get(name, value) for name, value in _QUIET.items()}},
-    )
+    if path.exists():
+        init(path)
+        _fetch(path, remote)
+        return
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    with os_errors(path):
+        try:
+            init(draft)
+            _fetch(draft, remote)
+            with suppress(FileExistsError):  # another process made it meanwhile
+                rename_new(draft, path)
+            fsync_directory(path.parent)
+        finally:
+            remove_tree(draft)
+
+
+def _fetch(path: Path, remote: str) -> None:
+    command = ["git", *_PATIENCE, "--git-dir", str(path), *_FETCH, "--", remote, *_BRANCHES]
+    environ = {**os.environ, **{name: os.environ.get(name, value) for name, value in _QUIET.items()}}
+    try:
+        done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, env=environ)
+    except FileNotFoundError:
+        raise Misconfigured("there is no program git here, which fetches the ledger", advice="Install git.") from None
     if done.returncode:
         _raise(remote, done.stderr.decode(errors="replace"))
 
@@ -131,7 +157,7 @@ def _raise(remote: str, said: str) -> NoReturn:
         )
     if any(word in said for word in _RIGHTS):
         raise Denied(f"{where} may not be read: {text}", advice="Give this user the right to read it.")
-    if "does not appear to be a git repository" in said or "couldn't find remote ref" in said:
+    if any(word in said for word in _NOWHERE):
         raise NotFound(f"there is no ledger at {quoted(remote)}: {text}", advice="Check the URL or path.")
     raise StoreUnavailable(f"{where} can't be fetched: {text}", advice="Try again; check the URL and the network.")
 

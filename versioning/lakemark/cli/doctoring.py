@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ def doctor(*, dry_run: bool = False) -> Answer:
     examinations = [*local.examinations(here), *_tiers(here), *servers.examinations(here), local.dot()]
     if dry_run:
         return would(*(f"check {one.name}" for one in examinations))
-    findings = list(examine(examinations))
+    findings = [replace(one, advice=here.advised(one.advice)) for one in examine(examinations)]
     ok = all(one.ok for one in findings)
     document = {
         "ok": ok,

@@ -177,7 +177,7 @@ def record_lines(found: RecordState, view: Mapping[str, object], *, git_commit: 
             ("roles", ", ".join(record.roles)),
             ("resumable", {None: "not known", True: "yes", False: f"no: {', '.join(record.gaps)}"}[record.resumable]),
             *(("data", f"{ref.repository}@{ref.commit} ({ref.branch or '-'}, {ref.evidence})") for ref in record.data),
-            ("data", "" if record.data else "not known: bind it with `lakemark bind`"),
+            ("data", "" if record.data else session().advised("not known; bind it with `lakemark bind`")),
             ("code", f"{record.code.repository}@{record.code.commit}" if record.code else None),
             ("metrics", ", ".join(f"{name}={value:g}" for name, value in sorted(record.metrics.items()))),
             ("parent", short(record.parent) if record.parent else None),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lakemark.services.restore import RestoredRecord
     from lakemark.services.roles import Roles
 
+_FROM = Parameter(name="--from")
 _MANY = Parameter(consume_multiple=True)
 
 
@@ -55,7 +56,7 @@ def release(
     record: str,
     /,
     *,
-    from_: Annotated[str, Parameter(name="--from")],
+    from_: Annotated[str, _FROM],
     reason: Reason = "asked for",
     dry_run: bool = False,
 ) -> Answer:
@@ -93,7 +94,7 @@ def restore(
     /,
     *,
     to: Path,
-    from_: Annotated[str | None, Parameter(name="--from")] = None,
+    from_: Annotated[str | None, _FROM] = None,
     role: Annotated[tuple[str, ...], _MANY] = (),
     part: str | None = None,
     dry_run: bool = False,
@@ -115,33 +116,41 @@ def restore(
     dry_run: bool
         Say what would be done, and change nothing.
     """
-    from lakemark.services.restore import chosen
     from lakemark.services.restore import restore as bring_back
     from lakemark.services.roles import require_words
-    from lakemark.services.sources import nearest
 
     here = session()
     if part is not None:
         raise Usage("--part: this version keeps checkpoints of one part", advice="Leave --part out.")
     require_words(role, option="--role")
     found = wanted_record(here, record)
-    run, identity = found.record.run, found.record.id
     where = to.absolute()
     if dry_run:
-        picked = chosen(here.site, here.site.ledger.manifest(run, identity), role)
-        source = nearest(here.site, found, only=from_)[0][1].name
-        if where.exists() and (not where.is_dir() or any(where.iterdir())):
-            raise Refused(f"{where} is not empty", advice="Restore to a directory that is absent or empty.")
-        amount = f"{'at most ' if picked.sparse else ''}{size(picked.manifest.size_bytes)}"
-        return would(f"restore {shown(found)}, {amount}, from {source} to {where}", record=identity)
+        return _would_restore(here, found, to=where, tier=from_, roles=role)
     begun = here.site.seconds()
-    done = bring_back(here.site, run, identity, to=where, tier=from_, roles=role)
+    done = bring_back(here.site, found.record.run, found.record.id, to=where, tier=from_, roles=role)
     seconds = round(here.site.seconds() - begun, 3)
     for place, path in done.restored.damaged:
         here.warn(f"{path} was damaged in {place.tier}; it came from elsewhere")
+    return _restored(found, done, seconds=seconds, roles=role)
+
+
+def _would_restore(here: Session, found: RecordState, *, to: Path, tier: str | None, roles: tuple[str, ...]) -> Answer:
+    from lakemark.services.restore import chosen
+    from lakemark.services.sources import nearest
+
+    picked = chosen(here.site, here.site.ledger.manifest(found.record.run, found.record.id), roles)
+    source = nearest(here.site, found, only=tier)[0][1].name
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise Refused(f"{to} is not empty", advice="Restore to a directory that is absent or empty.")
+    amount = f"{'at most ' if picked.sparse else ''}{size(picked.manifest.size_bytes)}"
+    return would(f"restore {shown(found)}, {amount}, from {source} to {to}", record=found.record.id)
+
+
+def _restored(found: RecordState, done: RestoredRecord, *, seconds: float, roles: tuple[str, ...]) -> Answer:
     sources = [_source(name, files) for name, files in done.restored.files_by_place.items()]
     document = {
-        "record": identity,
+        "record": found.record.id,
         "path": str(done.restored.path),
         "sources": sources,
         "size_bytes": done.restored.size_bytes,
@@ -156,7 +165,7 @@ def restore(
     lines = [
         f"{shown(found)} is in {plain(done.restored.path)}",
         f"{size(done.restored.size_bytes)} in {seconds:g} s, {told}",
-        *_compared(done, role),
+        *_compared(done, roles),
         *role_lines(done.roles),
     ]
     return Answer(document=document, lines=lines)
@@ -199,11 +208,11 @@ def role_lines(roles: Roles) -> list[str]:
     return [f"{name}: {', '.join(words)}" for name, words in pairs if words]
 
 
-def _compared(done: RestoredRecord, role: tuple[str, ...]) -> list[str]:
+def _compared(done: RestoredRecord, roles: tuple[str, ...]) -> list[str]:
     lines = []
     if done.along:
         lines.append(f"came along: {', '.join(done.along)}")
-    if done.mixed and role:
+    if done.mixed and roles:
         lines.append(f"the files hold {', '.join(done.mixed)} too: they can't be taken apart")
     if done.partial is None:
         return [*lines, "every byte was compared with the manifest"]

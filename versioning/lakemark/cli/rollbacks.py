@@ -204,7 +204,7 @@ def rollback_lines(state: RollbackState) -> list[str]:
         ("requested", f"{instant(state.requested_at)} by {state.requester}"),
     ]
     rows += [("decided", plain(dict(given))) for given in state.approvals]
-    waiting = f"to approve: lakemark rollback approve {state.id} --digest {state.digest[:12]}"
+    waiting = session().advised(f"to approve: lakemark rollback approve {state.id} --digest {state.digest[:12]}")
     return [*pairs(rows), "", *plan_lines(_made(state)), *([waiting] if state.state == "requested" else [])]
 
 

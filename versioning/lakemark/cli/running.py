@@ -51,6 +51,9 @@ def _run(options: Options, rest: list[str], environ: Mapping[str, str]) -> int:
         answer = application(rest)(rest, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         raise _usage(error) from None
+    except LakemarkError as error:
+        error.advice = running.advised(error.advice)
+        raise
     finally:
         running.close()
     if isinstance(answer, Answer):

@@ -94,6 +94,15 @@ class Session:
             if said is not None:
                 self.warn(said)
 
+    def advised(self, text: str) -> str:
+        """The advice, as far as it can be followed on this machine."""
+        made = self.__dict__.get("parts")
+        if made is None or not made.reads_only:
+            return text
+        from lakemark.cli.advice import for_readers
+
+        return for_readers(text)
+
     def close(self) -> None:
         """Ends progress, and lets go of the files that were opened."""
         if "progress" in self.__dict__:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from lakemark.site import Parts
 
 FILE: Final = "lakemark.yaml"
+LEDGER: Final = "ledger.git"
 _NOT_A_NAME: Final = re.compile(r"[^a-z0-9]+")
 _REACHED_WITHIN_SECONDS: Final = 1.0
 
@@ -51,9 +54,22 @@ def init(
     dry_run: bool
         Say what would be done, and change nothing.
     """
+    here = session()
+    _require_profile(profile, ledger)
+    file = directory.absolute() / FILE
+    if dry_run:
+        return _would_make(file, profile, ledger)
+    with _usable(file.parent):
+        if profile == "reader":
+            return _read(here, file, str(ledger), site=site or profile)
+        _write(here, file, profile, site=site or profile)
+    return _finish(here, file)
+
+
+def _require_profile(profile: str, ledger: str | None) -> None:
+    """Raises Usage for a profile that there is not, and where `--ledger` does not go with it."""
     from lakemark.settings import PROFILES
 
-    here = session()
     if profile not in PROFILES:
         raise Usage(f"--profile {profile!r} is not a profile", advice=f"Take one of {', '.join(PROFILES)}.")
     if profile == "node" or (ledger is not None and profile != "reader"):
@@ -66,35 +82,50 @@ def init(
         raise Usage(
             "--profile reader names no ledger", advice="Add --ledger with the URL or path of the site's ledger."
         )
-    where = directory.absolute()
-    file = where / FILE
-    if dry_run:
-        if profile == "reader":
-            return would(
-                f"mirror {ledger} at {where / 'ledger.git'}", f"write {file}, if it is not there", config=str(file)
-            )
-        begun = [f"keep {file} as it is"] if file.exists() else [f"write {file} for the profile {profile}"]
-        return would(*begun, f"make the ledger {where / 'ledger.git'}", "claim the tiers in reach", config=str(file))
+
+
+def _would_make(file: Path, profile: str, ledger: str | None) -> Answer:
+    mine = file.with_name(LEDGER)
+    if profile == "reader":
+        return would(f"mirror {ledger} at {mine}", f"write {file}, if it is not there", config=str(file))
+    begun = f"keep {file} as it is" if file.exists() else f"write {file} for the profile {profile}"
+    return would(begun, f"make the ledger {mine}", "claim the tiers in reach", config=str(file))
+
+
+@contextmanager
+def _usable(directory: Path) -> Iterator[None]:
+    """With `directory` made; what was made of it goes again where that comes to nothing. Raises Denied, Misconfigured."""
+    missing = [one for one in (directory, *directory.parents) if not one.exists()]
     try:
-        where.mkdir(parents=True, exist_ok=True)
-        if profile == "reader":
-            return _read(here, file, str(ledger), site=site or profile)
-        _write(here, file, profile, site=site or profile)
+        directory.mkdir(parents=True, exist_ok=True)
+        yield
     except PermissionError as error:
         raise Denied(
-            f"{error.filename or where} may not be written", advice="Choose a directory of your own."
+            f"{error.filename or directory} may not be written", advice="Choose a directory of your own."
         ) from None
     except OSError as error:
-        raise Misconfigured(f"{where} can't be used: {error.strerror}", advice="Choose another directory.") from None
-    return _finish(here, file)
+        raise Misconfigured(
+            f"{directory} can't be used: {error.strerror}", advice="Choose another directory."
+        ) from None
+    finally:
+        with suppress(OSError):  # not empty: something came of it
+            for one in missing:
+                one.rmdir()
 
 
 def _read(here: Session, file: Path, ledger: str, *, site: str) -> Answer:
     """A machine that only reads: the mirror first, which says how the site's tiers are reached."""
     from lakemark.site import mirrored
 
-    remote, tiers = mirrored(file.parent / "ledger.git", ledger, base=Path.cwd())
-    _write(here, file, "reader", site=site, remote=remote, tiers=tiers)
+    mine = file.with_name(LEDGER)
+    fresh = not mine.exists()
+    remote, tiers = mirrored(mine, ledger, base=Path.cwd())
+    try:
+        _write(here, file, "reader", site=site, remote=remote, tiers=tiers)
+    except BaseException:
+        if fresh:
+            shutil.rmtree(mine)
+        raise
     if not tiers:
         here.note("the ledger names no tier this machine could reach: add them to `tiers` as the other nodes have them")
     made = Session(options=replace(here.options, config=file), environ=here.environ, command="init")
