@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
 from prefect import Task, task
@@ -14,8 +15,9 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.runtime import flow_run
 
-from lakemark.errors import Refused, StoreUnavailable
+from lakemark.errors import NotFound, Refused, StoreUnavailable
 from lakemark.ports import Site
+from lakemark.services.find_saves import directories
 from lakemark.site import open_site
 
 P = ParamSpec("P")
@@ -64,6 +66,17 @@ def require_node(here: Site, node: str | None) -> None:
             f"this run is for node {node}, and this worker is {here.node}",
             advice=f"Start workers with `--work-queue node-{here.node}`; one without it takes every node's runs.",
         )
+
+
+def registered(here: Site, run: str) -> Path:
+    """The directory that the run's trainer saves into on this node. Raises NotFound where none is registered."""
+    directory = next(directories(here, here.ledger.run(run)), None)
+    if directory is None:
+        raise NotFound(
+            f"the run {run} has no registered directory on {here.node}",
+            advice=f"lakemark run open {run} --watch DIR",
+        )
+    return directory
 
 
 def late(stale_after_minutes: int | None) -> bool:

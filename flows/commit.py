@@ -8,10 +8,8 @@ from prefect import flow
 from pydantic import BaseModel, ConfigDict, Field
 
 from flows import _edge
-from lakemark.errors import NotFound
 from lakemark.services.commit import Commit, Committed
 from lakemark.services.commit import commit as commit_checkpoint
-from lakemark.services.find_saves import directories
 
 # One name, neither . nor ..
 _NAME: Final = r"^([^/\x00.]|\.[^/\x00.]|\.\.[^/\x00])[^/\x00]*$"
@@ -32,12 +30,7 @@ def seal_and_record(save: Save) -> Committed:
     """Seals the save in hot and appends its entry."""
     here = _edge.site()
     _edge.require_node(here, save.node)
-    directory = next(directories(here, here.ledger.run(save.run)), None)
-    if directory is None:
-        raise NotFound(
-            f"the run {save.run} has no registered directory on {here.node}",
-            advice=f"lakemark run open {save.run} --watch DIR",
-        )
+    directory = _edge.registered(here, save.run)
     asked = Commit(path=directory / save.name, run=save.run, step=save.step, directory=directory)
     return commit_checkpoint(here, asked)
 

@@ -8,9 +8,7 @@ from prefect import flow
 from pydantic import BaseModel, ConfigDict, Field
 
 from flows import _edge
-from lakemark.errors import NotFound
 from lakemark.model.checkpoint import Role
-from lakemark.services.find_saves import directories
 from lakemark.services.resume import Resumed
 from lakemark.services.resume import resume as resume_run
 
@@ -32,12 +30,7 @@ def prepare(asked: Job) -> Resumed:
     """Resumes into the directory registered for the run on this node."""
     here = _edge.site()
     _edge.require_node(here, asked.node)
-    directory = next(directories(here, here.ledger.run(asked.run)), None)
-    if directory is None:
-        raise NotFound(
-            f"the run {asked.run} has no registered directory on {here.node}",
-            advice=f"lakemark run open {asked.run} --watch DIR",
-        )
+    directory = _edge.registered(here, asked.run)
     return resume_run(here, asked.run, to=directory, job=asked.job, without=asked.without)
 
 

@@ -44,7 +44,7 @@ def arrange(site: Site, state: RunState, found: RecordState, *, to: Path, aside:
     judged = work.judged()
     placed = work.placed(judged)
     pointers = work.point(site.recogniser.pointers(placed))
-    finds = [one for one in site.recogniser.find(to) if not set(one.paths) & set(work.layout.pieces)]
+    finds = work.others()
     later = later_than(site, state, found, finds, native=judged)
     work.move([*later, *links_to(site, finds, [path for one in later for path in one.paths])])
     site.progress.step("resume.moved")
@@ -62,7 +62,7 @@ def arrange(site: Site, state: RunState, found: RecordState, *, to: Path, aside:
 def foreseen(site: Site, state: RunState, found: RecordState, *, to: Path, aside: Path) -> tuple[str, ...]:
     """What `arrange` would do, a sentence each; changes nothing."""
     work = _Work(site=site, found=found, layout=layout_of(site, state, found, to=to), to=to, aside=aside)
-    finds = [one for one in site.recogniser.find(to) if not set(one.paths) & set(work.layout.pieces)]
+    finds = work.others()
     there = all(site.workspace.exists(piece) for piece in work.layout.pieces)
     judged = work.judged() if there else None
     later = later_than(site, state, found, finds, native=judged)
@@ -87,6 +87,11 @@ class _Work:
         disk, progress = self.site.workspace, self.site.progress
         pieces = self.layout.pieces.items()
         return {path for path, part in pieces if disk.exists(path) and disk.matches(path, part, progress=progress)}
+
+    def others(self) -> list[Found]:
+        """What else lies there."""
+        here = set(self.layout.pieces)
+        return [one for one in self.site.recogniser.find(self.to) if here.isdisjoint(one.paths)]
 
     def clear(self, paths: Iterable[Path]) -> None:
         """Moves aside what lies in the place of pieces."""
