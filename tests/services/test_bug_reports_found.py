@@ -4,7 +4,6 @@ import io
 import os
 import random
 import shutil
-import threading
 import zipfile
 from dataclasses import replace
 
@@ -12,19 +11,30 @@ import pytest
 
 from lakemark.errors import Conflict, Incomplete, NotFound
 from lakemark.model.names import is_run, original, run_for
+from lakemark.model.retention import RetentionPolicy
+from lakemark.model.rollback_plan import Flags
 from lakemark.model.timeline import latest, lineage
-from lakemark.ports import Verdict
-from lakemark.services.commit import Commit, commit
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.register_tiers import register_all
+from lakemark.ports import Policies, Verdict
+from lakemark.services.keeping import why_kept
 from lakemark.services.restore import restore
 from lakemark.services.resume import resume
+from lakemark.services.rollback_request import Wish, plan
 from tests.formats.builders import ROLES, dcp, safetensors, save, torch_zip
-from tests.services.on_disk import RUN, age, hf, plain
+from tests.services.framework_bench import tree
+from tests.services.on_disk import RUN, age, hf, now, plain
+
+MODEL = Flags(model_only=True, while_running=True)
 
 
 def committed(swept):
     return [done.record.step for done in swept.committed]
+
+
+def kept(yard, last):
+    """The steps that stay where the last so many are kept."""
+    policies = Policies(retention={"default": RetentionPolicy(keep_last=last)}, min_keep=1)
+    found = why_kept(policies, yard.state(), now=now())
+    return sorted(yard.state().records[identity].record.step for identity, one in found.items() if one.reasons)
 
 
 # P01: the newest was chosen by comparing names as text
@@ -38,6 +48,19 @@ def test_the_newest_is_the_greatest_number(yard):
     assert latest(yard.state()).record.step == 10000
     assert [found.record.step for found in lineage(yard.state())] == [10000, 9000, 1000, 900]
     assert [found.step for found in yard.site().recogniser.find(yard.out)] == [900, 1000, 9000, 10000]
+    assert kept(yard, 2) == [9000, 10000]
+    back = Wish(run=RUN, record=yard.at(9000).record.id, reason="x", requester="ana@node-a", flags=MODEL)
+    given_up = plan(yard.site(), back).gives_up
+    assert (given_up.records, given_up.steps) == ((yard.at(10000).record.id,), 1000)
+
+
+@pytest.mark.parametrize(("case", "steps"), [("flax/legacy_msgpack", [900, 1000]), ("hf_trainer/plain", [5, 10])])
+def test_so_in_folders_that_frameworks_left(yard, case, steps):
+    yard.open()
+    yard.unpack(case)
+    assert committed(yard.sweep()) == steps
+    assert latest(yard.state()).record.step == steps[-1]
+    assert kept(yard, 1) == steps[-1:]
 
 
 # P02: a save killed half-way was resumed from, with a file of one role missing
@@ -87,6 +110,18 @@ def test_the_last_save_of_a_run_may_be_weights_alone(yard):
     assert resume(yard.site(), RUN, to=yard.out).found.record.step == 10
 
 
+def test_a_zip_that_does_not_end_is_never_committed(yard):
+    yard.open()
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
+        archive.writestr("archive/data.pkl", b"x" * 1000)
+    save(yard.out / "model-10.pt", whole.getvalue()[:-30])
+    swept = yard.sweep()
+    assert swept.committed == []
+    found = yard.site().recogniser.judge(yard.out / "model-10.pt")
+    assert found.verdict is Verdict.INCOMPLETE
+
+
 # P04: a failed save left whole shards, empty ones and `.tmp` files under the names of the last checkpoint
 
 
@@ -101,8 +136,7 @@ def test_a_mix_of_whole_and_empty_shards_is_no_checkpoint(yard):
     before = yard.in_hot()
     ((where, why),) = yard.sweep().incomplete
     assert where == path
-    assert "00005-of-00008" in why
-    assert "00007-of-00008" in why
+    assert all(f"0000{shard}-of-00008" in why for shard in (3, 5, 7)), why
     assert yard.in_hot() == before
     assert latest(yard.state()).record.step == 10
 
@@ -193,8 +227,12 @@ def test_only_the_directory_s_own_name_says_its_step(yard):
         save(project / f"checkpoint_{index}" / "random_states_0.pkl", torch_zip(("step",)))
     dcp(yard.out / "exp_2024_v3" / "dcp" / "step-9")
     dcp(yard.out / "exp_2024_v3" / "dcp" / "step-10")
+    dcp(project / "step-final")
+    before = tree(project / "step-final")
     swept = yard.sweep()
     assert committed(swept) == [9, 9, 10, 10]
+    assert swept.incomplete == [(project / "step-final", "step unknown")]
+    assert tree(project / "step-final") == before
     assert 2024 not in yard.steps()
     found = {one.path.name: one for one in yard.site().recogniser.find(yard.out)}
     assert {found[f"checkpoint_{index}"].framework for index in (9, 10)} == {"accelerate"}
@@ -221,10 +259,13 @@ def test_only_whole_steps_count_and_abandoned_ones_are_listed_apart(yard):
     swept = yard.sweep()
     assert committed(swept) == [10, 30]
     assert [path.name for path, _ in swept.incomplete if path.name == "step-40"] == ["step-40"]
+    assert "tmp_step-50" in {path.name for path, _ in swept.incomplete}  # no newer step is whole yet
+    assert root / "ft-replicat-0" / "step-10" in {one.path for one in swept.abandoned}
+    assert not [one for one in (*swept.incomplete, *swept.abandoned) if "my notes" in str(one)]
     assert "step-20" in {one.path.name for one in swept.abandoned}
     assert not {"step-10", "step-30"} & {one.path.name for one in swept.abandoned if one.path.parent == root}
     assert sorted(str(path) for path in yard.out.rglob("*")) == before  # nothing of it was touched
-    assert yard.steps() == [10, 30]
+    assert yard.steps() == kept(yard, 2) == [10, 30]
 
 
 # P22: what does not exist was restored as nothing, and training began anew
@@ -246,17 +287,21 @@ def test_restoring_what_is_not_committed_fails_and_leaves_the_target_alone(yard)
 # P29: two lineages of one run both have step 15
 
 
-def test_two_lineages_have_the_same_step_and_both_are_kept(yard):
+@pytest.mark.parametrize("how", ["resumed", "unasked"])
+def test_two_lineages_have_the_same_step_and_both_are_kept(yard, how):
+    """The folder holds the other branch's step 15; a trainer may go on from step 10 without a word, and overwrite it."""
     yard.open(job="1")
     for step in (5, 10, 15):
         plain(yard.out, step)
     yard.sweep()
     first = yard.at(15).record
-    shutil.rmtree(yard.out / "step-15")
-    site = yard.site(
-        policies=replace(yard.site().policies, approval=replace(yard.site().policies.approval, required=False))
-    )
-    resume(site, RUN, to=yard.out, record=yard.at(10).record.id, job="2")
+    if how == "resumed":
+        approval = replace(yard.site().policies.approval, required=False)
+        site = yard.site(policies=replace(yard.site().policies, approval=approval))
+        resume(site, RUN, to=yard.out, record=yard.at(10).record.id, job="2")
+        assert not (yard.out / "step-15").exists()
+    else:
+        shutil.rmtree(yard.out / "step-15")
     plain(yard.out, 15, model="other", optim="other")
     yard.sweep()
     second = yard.at(15).record
@@ -266,49 +311,3 @@ def test_two_lineages_have_the_same_step_and_both_are_kept(yard):
     for record, content in ((first, "weights 15"), (second, "other")):
         restore(yard.site(), RUN, record.id, to=yard.home / record.id)
         assert (yard.home / record.id / "model.bin").read_text() == content
-
-
-# P08: several commits at once against one data branch
-
-
-def test_commits_at_once_each_have_their_data(yard, world):
-    data = world.data
-    site = yard.site(data=data, default_repository="data", default_branch="main")
-    register_all(site)
-    opened = open_run(site, Opening(run=RUN, data=("data/main",), watch=yard.out))
-    paths = {step: plain(yard.out, step) for step in range(1, 9)}
-    errors, made = [], []
-    start = threading.Barrier(len(paths) + 2)
-
-    def work(step):
-        start.wait()
-        try:
-            made.append(commit(site, Commit(path=paths[step], run=RUN, step=step)).record)
-        except Exception as error:  # noqa: BLE001 - shown below
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=(step,)) for step in (*paths, 1, 2)]  # two of them twice
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    kinds = [entry.kind for entry, _ in site.ledger.entries(RUN)]
-    assert (len(made), kinds.count("committed")) == (10, 8)
-    assert {record.id for record in made} == set(yard.state().records) == yard.in_hot()
-    records = [found.record for found in yard.state().records.values()]
-    assert sorted(record.step for record in records) == list(paths)
-    assert {record.data[0].commit for record in records} == {opened.data[0].commit}
-    assert all(record.bound for record in records)
-
-
-def test_a_zip_that_does_not_end_is_never_committed(yard):
-    yard.open()
-    whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w") as archive:
-        archive.writestr("archive/data.pkl", b"x" * 1000)
-    save(yard.out / "model-10.pt", whole.getvalue()[:-30])
-    swept = yard.sweep()
-    assert swept.committed == []
-    found = yard.site().recogniser.judge(yard.out / "model-10.pt")
-    assert found.verdict is Verdict.INCOMPLETE
