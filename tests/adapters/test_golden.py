@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -63,6 +64,9 @@ def test_a_sealed_tree():
     linked = {"model.pt": FileIdentity(12, 5, 1795694400000000001, 1795694400000000002)}
     sealed = Sealed(record=BOUND, manifest=MANIFEST, tree=f"llama-7b/300-{BOUND.id[:12]}", linked=linked)
     assert Sealed.from_bytes(check("sealed.json", sealed.to_bytes())) == sealed
+    entry = {"source": "/train/out/step-300", "directory": "/train/out", "linked": True, "conflicts_with": None}
+    told = replace(sealed, entry={**entry, "notes": ["weights only: not resumable"]})
+    assert Sealed.from_bytes(check("sealed-entry.json", told.to_bytes())) == told
 
 
 RUN_FILE = RunFile(
@@ -108,6 +112,7 @@ def test_a_spool_file(tmp_path):
     assert (one.run, one.step, one.timeline, one.attempt) == ("llama-7b", 400, 2, RUN_FILE.attempt)
     assert (one.path, one.saved_at) == (Path("/out/step-400"), AT.replace(microsecond=500_000))
     assert (one.data, one.metrics, one.roles) == (RUN_FILE.data, {"val_loss": 1.5}, {"w.pt": "weights"})
+    assert one.identity == {}
     assert one.code == {"repository": "https://example.org/x.git", "commit": "c" * 40, "dirty": None}
 
 

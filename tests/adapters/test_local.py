@@ -313,6 +313,8 @@ REJECTED = {
     "relative": '{"format": "lakemark.spool/1", "run": "r", "step": 1, "path": "x", "saved_at": "2026-11-26T12:00:00Z"}',
     "naive": '{"format": "lakemark.spool/1", "run": "r", "step": 1, "path": "/x", "saved_at": "2026-11-26T12:00:00"}',
     "run": '{"format": "lakemark.spool/1", "run": "../r", "step": 1, "path": "/x", "saved_at": "2026-11-26T12:00:00Z"}',
+    "identity": '{"format": "lakemark.spool/1", "run": "r", "step": 1, "path": "/x", "saved_at": "2026-11-26T12:00:00Z",'
+    ' "identity": {"a": "1 2"}}',
     "step": '{"format": "lakemark.spool/1", "run": "r", "step": -1, "path": "/x", "saved_at": "2026-11-26T12:00:00Z"}',
     "binary": "\x00\x01",
     "empty": "",

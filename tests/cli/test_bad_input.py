@@ -12,6 +12,31 @@ HEX = "ab" * 32
 
 
 @pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("/", "holds the ledger"),
+        (".", "holds the ledger"),
+        ("ledger.git", "is the ledger"),
+        ("ledger.git/objects", "lies in the ledger"),
+        ("hot", "is the tier hot"),
+        ("hot/r1", "lies in the tier hot"),
+        ("cold/lakemark", "lies in the tier cold"),
+        ("linked", "is the tier hot"),
+        ("home", "is a home directory, or holds one"),
+        ("/home/ana", "is a home directory, or holds one"),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_no_trainer_saves_there(cli, place, why, dry_run):
+    (cli.home / "linked").symlink_to(cli.home / "hot")
+    error = cli.fails("run", "open", "r1", "--watch", place, *dry_run)
+    assert (error["kind"], error["exit_code"]) == ("Usage", 2)
+    assert error["message"].endswith(f": it {why}")
+    assert "saves into" in error["advice"]
+    assert cli.ok("run", "ls")["runs"] == []
+
+
+@pytest.mark.parametrize(
     ("line", "code"),
     [
         ("ls nope", 3),

@@ -5,6 +5,7 @@ import os
 
 from tests.formats.builders import dcp, safetensors, save, torch_zip
 from tests.services.on_disk import age, hf
+from tests.services.test_waiting import closed
 
 KEYS = {
     "path", "framework", "step", "verdict", "roles", "possible", "resumable", "gaps", "why", "members", "ranks",
@@ -66,7 +67,7 @@ def test_where_there_is_none_it_says_so(empty):
     (empty.home / "void").mkdir()
     save(empty.home / "code" / "main.py", b"print()")
     for place in ("void", "code"):
-        assert empty.ok("inspect", place) == {"found": []}
+        assert empty.ok("inspect", place) == {"found": [], "unreadable": []}
         assert empty("inspect", place).out.startswith("no checkpoint in ")
     assert empty.fails("inspect", "nowhere")["kind"] == "NotFound"
 
@@ -123,6 +124,40 @@ def test_a_prefix_is_committed_and_its_dry_run_counts_its_files(cli):
     assert plan["files"] == 2
     record = cli.ok("commit", yard.out / "ckpt-50", "--run", "r1", "--step", 50)
     assert (record["step"], record["files"], record["framework"]) == (50, 2, "tf")
+
+
+def test_what_cannot_be_looked_into_is_said_once(cli):
+    out = cli.home / "out"
+    hf(out, 10)
+    (out / "private").mkdir()
+    cli.ok("run", "open", "r1", "--watch", out)
+    cli.ok("sweep")
+    assert cli.ok("inspect", out)["unreadable"] == []
+    with closed(out / "private"):
+        document = cli.ok("inspect", out)
+        text = cli("inspect", out).out
+    assert [one["step"] for one in document["found"]] == [10]
+    assert document["unreadable"] == [{"path": str(out / "private"), "why": "Permission denied"}]
+    line = f"could not be read: {out / 'private'}: Permission denied"
+    assert text.splitlines().count(line) == 1
+    hidden = (out / "private").rename(cli.home / "private")
+    (out / "private").symlink_to(hidden)
+    assert cli.ok("sweep")["unreadable"] == []
+
+
+def test_a_sweep_names_watched_directories_that_nobody_opened(cli):
+    jobs = cli.home / "jobs"
+    hf(jobs / "a" / "out", 10)
+    (jobs / "b" / "out").mkdir(parents=True)
+    cli.settings("watch: []", f"watch: [{{path: {jobs}/*/out, run: 'job-{{name}}'}}]")
+    (waits,) = cli.ok("sweep")["pending"]
+    assert waits["what"] == f"saves in {jobs / 'a' / 'out'}"
+    assert waits["why"] == "nobody opened job-a: lakemark run open job-a (and so for 1 more)"
+    for name in ("a", "b"):
+        cli.ok("run", "open", f"job-{name}")
+    swept = cli.ok("sweep")
+    assert swept["pending"] == []
+    assert [one["step"] for one in swept["committed"]] == [10]
 
 
 # P22: what does not exist, or only half, was restored as nothing

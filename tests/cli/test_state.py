@@ -70,6 +70,27 @@ def test_a_full_file_system_is_red(trained):
     assert what.startswith("nothing new lands in hot: ")
 
 
+def test_whole_saves_that_wait_for_room_are_counted(trained):
+    trained.settings("min_free: 10%", "min_free: 100%")
+    for step in (400, 500):
+        trained.save(step)
+    swept = trained.ok("sweep")
+    assert len(swept["pending"]) == 2
+    assert swept["committed"] == []
+    _, what = red(trained)
+    assert what.startswith("2 whole save(s) of r1 wait because hot is full, the first for 0 min: ")
+    assert "must stay free" in what
+    trained.ok("run", "close", "r1", "--reason", "over")
+    assert len(red(trained)) == 1
+    trained.ok("run", "reopen", "r1", "--reason", "not over")
+    (trained.home / "waiting" / "r1.json").write_text("{")
+    assert len(red(trained)) == 1
+    assert "can't be read" in trained("status").out
+    trained.settings("min_free: 100%", "min_free: 0%")
+    trained.ok("sweep")
+    assert red(trained) == []
+
+
 def test_a_record_without_a_sound_replica_is_red(trained):
     for place in ("hot", "cold"):
         for path in (trained.home / place).rglob("*"):

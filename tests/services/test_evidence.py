@@ -1,5 +1,7 @@
 """What data a save was trained with: what its process had open, else ambiguous, never a guess."""
 
+from dataclasses import replace
+
 import pytest
 
 from lakemark.errors import Refused
@@ -216,6 +218,19 @@ def test_a_save_of_the_instant_an_attempt_began_may_be_of_the_one_before(world):
     world.clock.wait(minutes=1)
     world.save(100)
     world.open(job="2")
+    world.sweep()
+    assert sorted(data(world, 100)) == sorted([(first, Evidence.AMBIGUOUS), (second, Evidence.AMBIGUOUS)])
+
+
+def test_files_of_the_future_do_not_say_who_wrote_them(world):
+    first, second = two_versions(world)
+    world.policies = replace(world.policies, quiet_seconds=0.0)
+    world.repin()
+    world.clock.wait(minutes=1)
+    world.open(job="2")
+    world.clock.wait(days=10)
+    world.save(100)
+    world.clock.wait(days=-10)
     world.sweep()
     assert sorted(data(world, 100)) == sorted([(first, Evidence.AMBIGUOUS), (second, Evidence.AMBIGUOUS)])
 

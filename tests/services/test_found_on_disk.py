@@ -1,5 +1,6 @@
 """Finds on a real disk: checkpoints of several members, what is known, what is copied, what grows, moves and vanishes."""
 
+import contextlib
 import os
 import shutil
 import threading
@@ -8,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from lakemark.errors import Conflict, Incomplete, NoRecordAsOf
+from lakemark.errors import Conflict, Denied, Incomplete, NoRecordAsOf, NotFound
 from lakemark.model.timeline import as_of
 from lakemark.ports import Policies, Quiet, Spooled, Watched
 from lakemark.services import layout
@@ -19,6 +20,7 @@ from lakemark.services.resume import resume
 from lakemark.services.sweep import sweep
 from tests.contract.store_places import flip
 from tests.formats.builders import save, torch_zip
+from tests.services.crashing import KillAt, Killed
 from tests.services.on_disk import RUN, age, hf, now, plain, until
 
 WEEK = timedelta(days=7)
@@ -174,7 +176,26 @@ def test_a_copy_of_a_committed_file_is_read_once_and_known(yard):
     assert yard.site().journal.known(file) == yard.at(50).record.id
     (yard.out / "last.bin").write_bytes(source.read_bytes()[:-1] + b"!")
     assert not Copies(yard.site(), RUN).is_one(found)
-    assert not Copies(yard.site(), RUN).is_one(replace(found, path=yard.out / "nowhere"))
+    with pytest.raises(NotFound):
+        Copies(yard.site(), RUN).is_one(replace(found, path=yard.out / "nowhere"))
+
+
+def test_a_file_that_cannot_be_compared_is_pending_and_keeps_no_other_out(yard):
+    yard.open()
+    yard.unpack("lightning/topk_last")
+    yard.sweep()
+    shutil.copy(yard.out / "epoch=1-step=16-val_loss=1.41.ckpt", yard.out / "last.ckpt")
+    plain(yard.out, 99)
+
+    class Shut(Reading):
+        def digest(self, path):
+            raise Denied(f"{path}: Permission denied", advice="Give this user the right to it.")
+
+    swept = yard.sweep(workspace=Shut(yard.site().workspace))
+    assert [done.record.step for done in swept.committed] == [99]
+    assert [one.what for one in swept.pending] == [str(yard.out / "last.ckpt")]
+    assert "Permission denied" in swept.pending[0].why
+    assert yard.sweep().pending == []
 
 
 @pytest.mark.parametrize(
@@ -566,6 +587,26 @@ def test_a_tree_whose_commit_is_under_way_is_left_alone(yard):
     assert layout.committed(yard.site(), yard.at(10))["source"] == str(path)
 
 
+def test_what_a_dead_commit_left_is_the_record_it_would_have_been(yard):
+    """The trainer has deleted its own files by then."""
+    yard.open()
+    bodies = []
+    for step, progress in ((10, KillAt(2)), (11, Quiet())):
+        path = hf(yard.out / "deep", step, without=("optimizer.pt", "scheduler.pt", "rng_state.pth"))
+        with contextlib.suppress(Killed):
+            commit(yard.site(progress=progress), Commit(path=path, run=RUN, step=step, metrics={"val_loss": 1.5}))
+        shutil.rmtree(path)
+        yard.sweep()
+        bodies.append(layout.committed(yard.site(), yard.at(step)))
+    adopted, whole = bodies
+    assert adopted == {**whole, "source": str(yard.out / "deep" / "checkpoint-10")}
+    assert whole["notes"]
+    first, second = (yard.at(step).record for step in (10, 11))
+    assert (first.metrics, first.attempt, first.data) == (second.metrics, second.attempt, second.data)
+    placed = layout.layout_of(yard.site(), yard.state(), yard.at(10), to=yard.out)
+    assert placed.path == yard.out / "deep" / "checkpoint-10"
+
+
 # Times of files
 
 
@@ -580,3 +621,38 @@ def test_a_step_is_not_older_than_the_one_it_came_from(yard):
     with pytest.raises(NoRecordAsOf):
         as_of(yard.state(), now() - timedelta(days=3))
     assert as_of(yard.state(), now() - timedelta(minutes=90)).record.step == 900
+
+
+@pytest.mark.parametrize("announced", [False, True])
+def test_no_step_answers_for_a_day_before_the_one_it_came_from(yard, announced):
+    """Neither by the time of its files, nor by the clock of the machine that announced it."""
+    opened = yard.open()
+    for step in (900, 10_000):
+        plain(yard.out, step)
+        yard.sweep()
+    late = age(plain(yard.out, 20_001), days=7000)
+    spooled = Spooled(
+        file=yard.site().spool(RUN) / "1.json",
+        run=RUN,
+        path=late,
+        step=20_001,
+        saved_at=now() - timedelta(days=7000),
+        attempt=opened.attempt,
+        timeline=None,
+        data=(),
+    )
+    yard.commit(late, 20_001, found=True, spooled=spooled if announced else None)
+    assert yard.at(20_001).instant == yard.at(10_000).instant
+    with pytest.raises(NoRecordAsOf):
+        as_of(yard.state(), now() - timedelta(days=3))
+
+
+def test_a_step_whose_files_are_of_the_future_was_saved_by_now(yard):
+    yard.open()
+    age(plain(yard.out, 100), days=-4000)
+    yard.sweep()
+    plain(yard.out, 200)
+    yard.sweep()
+    first, second = (yard.at(step) for step in (100, 200))
+    assert first.record.saved_at <= first.recorded_at <= now()
+    assert first.instant <= second.instant <= now()

@@ -189,6 +189,18 @@ def test_a_directory_that_only_the_configuration_names_stays_with_who_saved_ther
     assert world.latest().record.step == 100
 
 
+def test_a_process_that_began_anew_is_said_to_have(world):
+    world.open(job="1")
+    world.save(100)
+    world.sweep()
+    world.open(job="2")
+    world.clock.wait(minutes=1)
+    world.save(50)
+    world.sweep()
+    (entry,) = (entry for entry, _ in world.ledger.entries(RUN) if entry.kind == "resumed")
+    assert entry.reason == "step 50 was saved again by a process that had begun anew"
+
+
 def test_a_new_attempt_does_not_take_over_what_lay_there_before(long_run):
     world = long_run
     world.save(700)

@@ -189,7 +189,7 @@ def test_entries_without_data_open_nothing(world):
     world.save(100, out=Path("/train/exp-2"))
     service.round()
     assert list(world.ledger.runs()) == []
-    said = "saves in /train/exp-1: nobody opened exp-1: lakemark run open exp-1"
+    said = "saves in /train/exp-1: nobody opened exp-1: lakemark run open exp-1 (and so for 1 more)"
     assert service.heard().count(said) == 1
     service.round()
     assert service.heard() == []

@@ -70,6 +70,20 @@ def test_a_trainer_in_a_container_announces_and_resumes_by_its_own_paths(world):
     assert told["path"] == str(INSIDE / "step-100")
 
 
+def test_a_trainer_in_a_container_may_see_other_inodes(world):
+    world.changes = {"watch": (Watched(path=OUT, run=RUN, seen_as=INSIDE),)}
+    world.open(watch=None)
+    trainer = world.trainer(out=OUT)
+    for step in (100, 200):
+        path = world.save(step)
+        seen = {one.path: one.file for one in world.workspace.files(path)}
+        identity = {name: (one.inode + 1000, one.size_bytes, one.mtime_ns) for name, one in seen.items()}
+        trainer.announce(INSIDE / f"step-{step}", step, metrics={"loss": 1.0}, identity=identity)
+    world.disk.write(OUT / "step-200" / "model.bin", b"another")
+    world.sweep()
+    assert [world.at(step).record.metrics for step in (100, 200)] == [{"loss": 1.0}, {}]
+
+
 def test_a_run_is_opened_on_the_data_that_its_directory_names(world):
     world.data.set_branch("data", "dev", world.data.head("data", "main"))
     world.data.commit("data", "dev", {"rows": b"other"})

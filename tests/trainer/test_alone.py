@@ -59,7 +59,13 @@ def saved(command, tmp_path, **environ):
 
 def test_from_the_wheel_without_anything_else(python, tmp_path):
     modules, uri, resume = saved([python, "-I", "-W", "error", "-c", CODE], tmp_path)
-    assert modules == ["lakemark", "lakemark.trainer", "lakemark.trainer.code", "lakemark.trainer.run"]
+    assert modules == [
+        "lakemark",
+        "lakemark.trainer",
+        "lakemark.trainer.code",
+        "lakemark.trainer.identity",
+        "lakemark.trainer.run",
+    ]
     assert (uri, resume) == (RUN_FILE["data"][0]["uri"], None)
 
 

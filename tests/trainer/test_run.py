@@ -256,6 +256,42 @@ def test_code(tmp_path, require_command):
     assert version() is None
 
 
+def test_what_was_saved_is_told_by_its_files(home, tmp_path):
+    run = opened(home)
+    folder = tmp_path / "step-1"
+    (folder / "shards").mkdir(parents=True)
+    files = [folder / "model.bin", folder / "shards" / "0.bin", tmp_path / "step-2.ckpt"]
+    for number, path in enumerate(files):
+        path.write_bytes(b"x" * number)
+    (folder / "link").symlink_to("model.bin")
+    told = [(found.st_ino, found.st_size, found.st_mtime_ns) for found in map(os.stat, files)]
+    for step, path in ((1, folder), (2, files[2]), (3, tmp_path / "later")):
+        run.saved(path, step=step)
+    inside, alone, nothing = (one.identity for one in spooled(run))
+    assert inside == {"model.bin": told[0], "shards/0.bin": told[1]}
+    assert (alone, nothing) == ({".": told[2]}, {})
+
+
+def test_what_was_saved_is_told_of_some_of_many_files(home, tmp_path):
+    run = opened(home)
+    for number in range(600):
+        (tmp_path / f"{number}.bin").touch()
+    run.saved(tmp_path, step=1)
+    (one,) = spooled(run)
+    assert one.identity
+    assert len(one.identity) <= 256
+
+
+def test_a_name_that_is_no_text_is_not_told(home, tmp_path):
+    run = opened(home)
+    (tmp_path / "out").mkdir()
+    for name in (b"\xff", b"plain"):
+        (tmp_path / "out" / os.fsdecode(name)).touch()
+    run.saved(tmp_path / "out", step=1)
+    (one,) = spooled(run)
+    assert list(one.identity) == ["plain"]
+
+
 def test_code_travels_with_a_save(home):
     run = opened(home)
     run.saved("/x", step=1)

@@ -11,6 +11,7 @@
     ├── Incomplete            4  cannot be resumed from, or still changing: names what is missing
     ├── Corrupt               4  bytes differ from the manifest: try another replica
     ├── Refused               7  policy, hold, cap, tier identity, clock, approval: a person decides
+    │   └── NoRoom               a disk is full, or at its limit: it can be done once there is room
     ├── Misconfigured         2  names the file and the key: mend the configuration
     │   └── Usage             2  an argument or variable that does not parse, or is ambiguous
     ├── Denied                8  EACCES, EPERM, or another owner's repository or file
@@ -46,6 +47,7 @@ __all__ = [
     "Misconfigured",
     "NoRecordAsOf",
     "NoReplica",
+    "NoRoom",
     "NotFound",
     "Refused",
     "StoreUnavailable",
@@ -176,6 +178,14 @@ class Refused(LakemarkError):
     """Possible, but against a rule: policy, hold, cap, identity, clock, space, approval."""
 
     exit_code = 7
+
+
+class NoRoom(Refused):
+    """A place is full, or would be beyond its limit; the same can be done once there is room. Its kind is Refused's."""
+
+    @property
+    def kind(self) -> str:
+        return Refused.__name__
 
 
 class Misconfigured(LakemarkError):

@@ -23,6 +23,7 @@ from lakemark.ports import (
     Recogniser,
     Site,
     Watched,
+    Workspace,
 )
 from lakemark.settings import (
     DirectoryTier,
@@ -334,6 +335,13 @@ def recogniser() -> Recogniser:
     from lakemark import formats
 
     return formats.recogniser()
+
+
+def workspace() -> Workspace:
+    """This machine's disk, for whoever looks at it without a site."""
+    from lakemark.adapters.local import LocalWorkspace
+
+    return LocalWorkspace()
 
 
 def digests_of(content: bytes, part_size_bytes: int) -> tuple[str, tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import BinaryIO, Protocol
@@ -60,6 +60,9 @@ class Blobs(Protocol):
         """A no-op where it is not there."""
 
     def list(self, prefix: str, *, limit: int | None = None) -> Names: ...
+
+    def each(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """Keys under a prefix and their sizes in bytes, in any order: for more than fit in memory. It ends, or it raises."""
 
     def tidy(self) -> int:
         """Removes what dead writers left unfinished; answers how many."""

@@ -98,11 +98,25 @@ class DirectoryBlobs:
 
     def list(self, prefix: str, *, limit: int | None = None) -> Names:
         sizes: dict[str, int] = {}
-        for key, size_bytes in self._walk(prefix):
+        for key, size_bytes in self.each(prefix):
             if limit is not None and len(sizes) == limit:
                 return Names(sizes, complete=False)
             sizes[key] = size_bytes
         return Names(dict(sorted(sizes.items())))
+
+    def each(self, prefix: str) -> Iterator[tuple[str, int]]:
+        start = self._path(prefix)
+
+        def fail(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                raise as_ours(error, start) from error
+
+        for folder, folders, names in os.walk(start, onerror=fail):
+            here = Path(folder).relative_to(self._root)
+            folders[:] = [name for name in folders if str(here / name) not in (_UNFINISHED, _NOT_OURS)]
+            for name in names:
+                with suppress(FileNotFoundError):
+                    yield str(here / name), os.lstat(os.path.join(folder, name)).st_size
 
     def tidy(self) -> int:
         count = 0
@@ -154,17 +168,3 @@ class DirectoryBlobs:
             return False
         fsync_directory(target.parent)
         return True
-
-    def _walk(self, prefix: str) -> Iterator[tuple[str, int]]:
-        start = self._path(prefix)
-
-        def fail(error: OSError) -> None:
-            if not isinstance(error, FileNotFoundError):
-                raise as_ours(error, start) from error
-
-        for folder, folders, names in os.walk(start, onerror=fail):
-            here = Path(folder).relative_to(self._root)
-            folders[:] = [name for name in folders if str(here / name) not in (_UNFINISHED, _NOT_OURS)]
-            for name in names:
-                with suppress(FileNotFoundError):
-                    yield str(here / name), os.lstat(os.path.join(folder, name)).st_size

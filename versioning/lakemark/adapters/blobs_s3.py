@@ -112,16 +112,20 @@ class S3Blobs:
 
     def list(self, prefix: str, *, limit: int | None = None) -> Names:
         sizes: dict[str, int] = {}
+        for key, size_bytes in self.each(prefix):
+            if limit is not None and len(sizes) == limit:
+                return Names(sizes, complete=False)
+            sizes[key] = size_bytes
+        return Names(sizes)
+
+    def each(self, prefix: str) -> Iterator[tuple[str, int]]:
         with self._errors(prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._place.bucket, Prefix=self._root + prefix
             )
             for page in pages:
                 for found in page.get("Contents", ()):
-                    if limit is not None and len(sizes) == limit:
-                        return Names(sizes, complete=False)
-                    sizes[found["Key"].removeprefix(self._root)] = found["Size"]
-        return Names(sizes)
+                    yield found["Key"].removeprefix(self._root), found["Size"]
 
     def tidy(self) -> int:
         """Aborts uploads whose process is gone, unless their key exists: aborting could then take its bytes away."""

@@ -10,13 +10,14 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 from lakemark.adapters import dvc_layout as layout
 from lakemark.adapters import tier_file
 from lakemark.adapters.blobs import Blobs
 from lakemark.adapters.digests import Verified, drain
-from lakemark.adapters.dvc_collect import Collector, all_claims
+from lakemark.adapters.dvc_claims import WORKERS, Claims, Remembered
+from lakemark.adapters.dvc_collect import Collector, oldest_mark
 from lakemark.adapters.dvc_layout import Claim, Mark
 from lakemark.adapters.dvc_read import MISSING, ObjectReader
 from lakemark.adapters.pool import Buffers, run_all
@@ -25,8 +26,6 @@ from lakemark.model.checkpoint import File
 from lakemark.model.ledger import Place
 from lakemark.ports.store import Checkpoint, Damage, Identity, Listing, Source, Stored, Usage
 from lakemark.ports.work import Progress, Quiet
-
-WORKERS: Final = 4
 
 
 class DvcStore:
@@ -55,7 +54,9 @@ class DvcStore:
         self._shared = shared
         self._capacity = capacity_bytes
         self._first: Identity | None = None
-        self._objects: dict[str, Mapping[str, str]] = {}
+        self._claims = Claims(blobs)
+        self._objects = Remembered()
+        self._oldest: datetime | None = None
 
     # Identity
 
@@ -87,7 +88,7 @@ class DvcStore:
     def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
         self._first = tier_file.require_same(self.identity(), self._first, where=self.blobs.where)
         if self.holds(checkpoint) and not self.verify(checkpoint, progress=progress):
-            known = self._objects[checkpoint.record.id]
+            known = self._claimed(checkpoint.record.id) or {}
             return Stored(verified_at=now, proof="read_back", written_bytes=0, objects=known)
         objects = self._known(checkpoint)
         trusted = objects is not None
@@ -96,7 +97,7 @@ class DvcStore:
         self._require_room(checkpoint, objects)
         claim = Claim(record=checkpoint.record, manifest=checkpoint.manifest, objects=objects, claimed_at=now)
         self.blobs.replace(layout.claim_key(checkpoint.record.id), claim.to_bytes())
-        self._objects[checkpoint.record.id] = objects
+        self._objects.put(checkpoint.record.id, objects)
         written = self._sink(checkpoint, objects, source, (trusted, progress))
         self._require_sound(checkpoint, written, progress)
         self._write_dir(checkpoint, objects)
@@ -140,40 +141,51 @@ class DvcStore:
         self._first = tier_file.require_same(self.identity(), self._first, where=self.blobs.where)
         record = checkpoint.record.id
         objects = self._claimed(record, fresh=True) or checkpoint.objects
-        self._objects.pop(record, None)
+        self._objects.put(record, None)
         condemned = 0
         if "dir" in objects and not self._shared:
-            others = self._used_by_others(record)
-            if objects["dir"] not in others:
+            own = self._only_of(record, objects)
+            if objects["dir"] in own:
                 self.blobs.delete(layout.object_key(objects["dir"]))
             for name, file in layout.distinct(checkpoint, objects).items():
-                there = name not in others and self.blobs.size(layout.object_key(name)) is not None
+                there = name in own and self.blobs.size(layout.object_key(name)) is not None
                 if there and self.blobs.create(layout.mark_key(name), Mark(condemned_at=now).to_bytes()):
                     condemned += file.size_bytes
         self.blobs.delete(layout.claim_key(record))
         return condemned
+
+    def due(self, *, now: datetime, grace: timedelta) -> bool:
+        if self._shared:
+            return False
+        if self._oldest is None or self._oldest <= now - grace:
+            self._oldest = oldest_mark(self.blobs, now=now)
+        return self._oldest is not None and self._oldest <= now - grace
 
     def collect(self, *, now: datetime, grace: timedelta, needed: Iterable[Checkpoint]) -> int:
         self._first = tier_file.require_same(self.identity(), self._first, where=self.blobs.where)
         self.blobs.tidy()
         if self._shared:
             return 0
-        return Collector(self.blobs).run(now=now, grace=grace, needed=needed)
+        self._oldest = None
+        return Collector(self.blobs, self._claims).run(now=now, grace=grace, needed=needed)
+
+    def claimed(self) -> Listing:
+        if self.identity() is None:
+            return Listing(records=(), complete=False)
+        claims = self.blobs.list(layout.RECORDS)
+        return Listing(records=tuple(layout.claimed_record(key) for key in claims.sizes), complete=claims.complete)
 
     def records(self) -> Listing:
         """Of records whose directory object is there."""
         if self.identity() is None:
             return Listing(records=(), complete=False)
-        claims = self.blobs.list(layout.RECORDS)
-        objects = self.blobs.list(layout.OBJECTS)
-        ids = [key.removeprefix(layout.RECORDS).removesuffix(".json") for key in claims.sizes]
-        for record, names in run_all((partial(self._named_in, record) for record in ids), workers=WORKERS):
-            if names is not None:
-                self._objects[record] = names
-        whole = [
-            record for record in ids if layout.object_key(self._objects.get(record, {}).get("dir", "")) in objects.sizes
-        ]
-        return Listing(records=tuple(sorted(whole)), complete=claims.complete and objects.complete)
+        claims = self.claimed()
+        if not claims.complete:
+            return Listing(records=(), complete=False)
+        dirs = {key for key, _ in self.blobs.each(layout.OBJECTS) if key.endswith(layout.DIR)}
+        read = run_all((partial(self._named_in, record) for record in claims.records), workers=WORKERS)
+        whole = [record for record, names in read if layout.object_key((names or {}).get("dir", "")) in dirs]
+        return Listing(records=tuple(sorted(whole)), complete=True)
 
     def load(self, record: str) -> Checkpoint:
         """The record and manifest that the tier itself keeps: what a lost ledger is rebuilt from. Raises NotFound."""
@@ -185,9 +197,8 @@ class DvcStore:
 
     def usage(self) -> Usage:
         space = self.blobs.space()
-        listing = self.blobs.list(layout.OBJECTS)
         return Usage(
-            used_bytes=sum(listing.sizes.values()) if listing.complete else None,
+            used_bytes=sum(size_bytes for _, size_bytes in self.blobs.each(layout.OBJECTS)),
             capacity_bytes=self._capacity or space.capacity_bytes,
             free_bytes=space.free_bytes,
             file_system_free_share=space.file_system_free_share,
@@ -213,12 +224,13 @@ class DvcStore:
     def _require_room(self, checkpoint: Checkpoint, objects: Mapping[str, str]) -> None:
         if self._capacity is None:
             return
-        listed = self.blobs.list(layout.OBJECTS)
-        if not listed.complete:
-            raise StoreUnavailable(f"{self.name} did not list its objects to the end", advice="Try again.")
         files = layout.distinct(checkpoint, objects)
-        new = sum(file.size_bytes for name, file in files.items() if layout.object_key(name) not in listed.sizes)
-        used = sum(listed.sizes.values())
+        missing = {layout.object_key(name): file.size_bytes for name, file in files.items()}
+        used = 0
+        for key, size_bytes in self.blobs.each(layout.OBJECTS):
+            missing.pop(key, None)
+            used += size_bytes
+        new = sum(missing.values())
         if new and used + new > self._capacity:
             raise Refused(
                 f"{self.name} holds {used} bytes; {new} more are beyond its capacity of {self._capacity}",
@@ -234,23 +246,20 @@ class DvcStore:
 
     def _claimed(self, record: str, *, fresh: bool = False) -> Mapping[str, str] | None:
         """Object names from the tier's own record; they never change for an id, so one look lasts unless `fresh`."""
-        if fresh or record not in self._objects:
-            _, names = self._named_in(record, fresh=True)
-            if names is None:
-                self._objects.pop(record, None)
-                return None
-            self._objects[record] = names
-        return self._objects[record]
+        _, names = self._named_in(record, fresh=fresh)
+        return names
 
     def _has_dir(self, objects: Mapping[str, str]) -> bool:
         return "dir" in objects and self.blobs.size(layout.object_key(objects["dir"])) is not None
 
     def _named_in(self, record: str, *, fresh: bool = False) -> tuple[str, Mapping[str, str] | None]:
-        if not fresh and record in self._objects:
-            return record, self._objects[record]
-        key = layout.claim_key(record)
-        data = self.blobs.get(key)
-        return record, None if data is None else Claim.from_bytes(data, key=key).objects
+        known = None if fresh else self._objects.get(record)
+        if known is None:
+            key = layout.claim_key(record)
+            data = self.blobs.get(key)
+            known = None if data is None else Claim.from_bytes(data, key=key).objects
+            self._objects.put(record, known)
+        return record, known
 
     def _known(self, checkpoint: Checkpoint) -> Mapping[str, str] | None:
         """Names of all objects, from the tier or the ledger; None where some are not known."""
@@ -359,12 +368,12 @@ class DvcStore:
         elif data != layout.dir_bytes(checkpoint.manifest, objects):
             yield Damage(path=key, why="has other bytes")
 
-    def _used_by_others(self, record: str) -> frozenset[str]:
-        claims = all_claims(self.blobs, known=self._objects)
-        if claims is None:
+    def _only_of(self, record: str, objects: Mapping[str, str]) -> frozenset[str]:
+        """Those of its objects that no other record uses."""
+        own = self._claims.unused(objects.values(), but=record)
+        if own is None:
             raise StoreUnavailable(f"{self.name} did not list its records to the end", advice="Try again.")
-        own = layout.claim_key(record)
-        return frozenset(name for key, names in claims.items() if key != own for name in names)
+        return own
 
 
 def _md5(checkpoint: Checkpoint, file: File, source: Source, buffers: Buffers) -> str:

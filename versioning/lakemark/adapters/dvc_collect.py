@@ -6,83 +6,98 @@ at claims. So one of the two sees the other: a going object makes the writer wai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
 
 from lakemark.adapters import dvc_layout as layout
 from lakemark.adapters.blobs import Blobs
+from lakemark.adapters.dvc_claims import WORKERS, Claims, Used
 from lakemark.adapters.dvc_layout import Claim, Mark
 from lakemark.adapters.pool import run_all
 from lakemark.errors import Corrupt
 from lakemark.ports.store import Checkpoint
 
-WORKERS: Final = 4
 
+def oldest_mark(blobs: Blobs, *, now: datetime) -> datetime | None:
+    """Since when the first condemned object has been so; `now` where none is; None where they could not all be listed.
 
-def all_claims(
-    blobs: Blobs, *, known: Mapping[str, Mapping[str, str]] | None = None
-) -> dict[str, frozenset[str]] | None:
-    """Key of each claim -> the objects it uses; None where a listing did not end complete.
-
-    known: record id -> objects, of claims that need not be read again. Raises Corrupt where a claim can't be read.
+    Something whose removal is under way, but for a crash, counts as condemned for ever.
     """
-    found: dict[str, frozenset[str]] = {}
-    unread = []
-    for prefix in (layout.RECORDS, layout.PARTS):
-        names = blobs.list(prefix)
-        if not names.complete:
-            return None
-        for key in names.sizes:
-            objects = (known or {}).get(key.removeprefix(layout.RECORDS).removesuffix(".json"))
-            if objects is None:
-                unread.append(key)
-            else:
-                found[key] = frozenset(objects.values())
-    read = run_all((partial(_used, blobs, key) for key in unread), workers=WORKERS)
-    return found | {key: used for key, used in read if used is not None}
+    marks = blobs.list(layout.CONDEMNED)
+    if not marks.complete:
+        return None
+    read = run_all((partial(_condemned_at, blobs, key) for key in marks.sizes), workers=WORKERS)
+    return min((at for at in read if at is not None), default=now)
 
 
-def _used(blobs: Blobs, key: str) -> tuple[str, frozenset[str] | None]:
+def _condemned_at(blobs: Blobs, key: str) -> datetime | None:
     data = blobs.get(key)
-    return key, None if data is None else layout.used_names(data, key=key)
+    mark = None if data is None else Mark.from_bytes(data, key=key)
+    if mark is None:
+        return None
+    return datetime.min.replace(tzinfo=mark.condemned_at.tzinfo) if mark.going else mark.condemned_at
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a pass over the objects found, beside what is in use. marked: of those with a mark, by name, their sizes."""
+
+    marked: dict[str, int] = field(default_factory=dict)
+    unused: list[str] = field(default_factory=list)
+    strays: list[str] = field(default_factory=list)
 
 
 class Collector:
-    """One pass over a tier. It deletes nothing unless every listing it relies on ended complete."""
+    """One pass over a tier. It deletes nothing unless every listing it relies on ended complete.
 
-    def __init__(self, blobs: Blobs) -> None:
+    It holds little of what it lists: a tier may have millions of objects.
+    """
+
+    def __init__(self, blobs: Blobs, claims: Claims) -> None:
         self._blobs = blobs
+        self._claims = claims
 
     def run(self, *, now: datetime, grace: timedelta, needed: Iterable[Checkpoint]) -> int:
-        """Bytes freed."""
-        needed = tuple(needed)
-        claims = all_claims(self._blobs)
-        objects = self._blobs.list(layout.OBJECTS)
+        """Bytes freed. `needed` is drawn from once."""
+        used = self._claims.used()
         marks = self._blobs.list(layout.CONDEMNED)
-        if claims is None or not objects.complete or not marks.complete:
+        if used is None or not marks.complete:
             return 0
-        sizes = {layout.object_name(key): size for key, size in objects.sizes.items()}
-        there = {name: size for name, size in sizes.items() if name is not None}
-        used = self._used(claims, needed, there)
-        due = list(self._settle_marks(marks.sizes, used, there, now - grace))
-        for name in there.keys() - used - {key.removeprefix(layout.CONDEMNED) for key in marks.sizes}:
-            self._blobs.create(layout.mark_key(name), Mark(condemned_at=now).to_bytes())
-        freed = self._remove(due, there) if due else 0
-        self._forget_stale(needed, there, now - grace)
+        wanted: set[str] = set()
+        for checkpoint in needed:
+            used.add(checkpoint.objects.values())
+            wanted.add(layout.claim_key(checkpoint.record.id))
+        names = {key.removeprefix(layout.CONDEMNED): key for key in marks.sizes}
+        seen = self._look(used, names)
+        for name in seen.strays:
+            used.add({name} | self._members(name))
+        due = list(self._settle_marks(names, used, seen, now - grace))
+        for name in seen.unused:
+            if name not in used:
+                self._blobs.create(layout.mark_key(name), Mark(condemned_at=now).to_bytes())
+        freed = self._remove(due, seen) if due else 0
+        self._forget_stale(wanted, now - grace)
         return freed
 
-    def _used(
-        self, claims: Mapping[str, frozenset[str]], needed: Iterable[Checkpoint], there: Mapping[str, int]
-    ) -> frozenset[str]:
-        """By claims, by what is needed, and by directory objects that nobody accounts for: they are kept with their members."""
-        used = {name for names in claims.values() for name in names}
-        used |= {name for checkpoint in needed for name in checkpoint.objects.values()}
-        for name in [name for name in there if name.endswith(layout.DIR) and name not in used]:
-            used |= {name} | self._members(name)
-        return frozenset(used)
+    def _look(self, used: Used, marked: Iterable[str]) -> _Seen:
+        """strays: directory objects that nobody accounts for: they are kept with their members."""
+        marks, seen = frozenset(marked), _Seen()
+        for key, size_bytes in self._blobs.each(layout.OBJECTS):
+            name = layout.object_name(key)
+            if name is None:
+                continue
+            if name in marks:
+                seen.marked[name] = size_bytes
+            if name in used:
+                continue
+            if name.endswith(layout.DIR):
+                seen.strays.append(name)
+            elif name not in marks:
+                seen.unused.append(name)
+        return seen
 
     def _members(self, name: str) -> frozenset[str]:
         data = self._blobs.get(layout.object_key(name))
@@ -96,17 +111,10 @@ class Collector:
                 advice="Nothing is deleted from the tier until you have removed it or put it right.",
             ) from error
 
-    def _settle_marks(
-        self,
-        marks: Iterable[str],
-        used: frozenset[str],
-        there: Mapping[str, int],
-        before: datetime,
-    ) -> Iterator[str]:
+    def _settle_marks(self, marks: dict[str, str], used: Used, seen: _Seen, before: datetime) -> Iterator[str]:
         """Takes marks back from what is used or gone; answers those whose time has come."""
-        for key in marks:
-            name = key.removeprefix(layout.CONDEMNED)
-            if name in used or name not in there:
+        for name, key in marks.items():
+            if name not in seen.marked or name in used:
                 self._blobs.delete(key)
                 continue
             data = self._blobs.get(key)
@@ -116,26 +124,28 @@ class Collector:
                     self._blobs.replace(key, mark.started().to_bytes())
                     yield name
 
-    def _remove(self, due: Iterable[str], there: Mapping[str, int]) -> int:
+    def _remove(self, due: Iterable[str], seen: _Seen) -> int:
         """After every mark says going, looks at the claims once more."""
-        claims = all_claims(self._blobs)
+        used = self._claims.used()
         freed = 0
-        used = {name for names in (claims or {}).values() for name in names}
         for name in due:
-            if claims is None:
+            if used is None:
                 continue
             if name not in used:
                 self._blobs.delete(layout.object_key(name))
-                freed += there[name]
+                freed += seen.marked[name]
             self._blobs.delete(layout.mark_key(name))
         return freed
 
-    def _forget_stale(self, needed: Iterable[Checkpoint], there: Mapping[str, int], before: datetime) -> None:
+    def _forget_stale(self, wanted: set[str], before: datetime) -> None:
         """Claims of puts that never ended: no directory object, nobody needs them, older than the grace."""
-        wanted = {layout.claim_key(checkpoint.record.id) for checkpoint in needed}
         for key in self._blobs.list(layout.RECORDS).sizes.keys() - wanted:
             data = self._blobs.get(key)
             with suppress(Corrupt):
                 claim = None if data is None else Claim.from_bytes(data, key=key)
-                if claim is not None and claim.objects.get("dir") not in there and claim.claimed_at <= before:
+                if claim is not None and claim.claimed_at <= before and not self._has_dir(claim):
                     self._blobs.delete(key)
+
+    def _has_dir(self, claim: Claim) -> bool:
+        name = claim.objects.get("dir")
+        return name is not None and self._blobs.size(layout.object_key(name)) is not None

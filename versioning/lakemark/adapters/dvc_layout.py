@@ -54,6 +54,11 @@ def claim_key(record: str) -> str:
     return f"{RECORDS}{record}.json"
 
 
+def claimed_record(key: str) -> str:
+    """The id of the record whose claim has this key."""
+    return key.removeprefix(RECORDS).removesuffix(".json")
+
+
 def mark_key(name: str) -> str:
     """Where the object's condemnation is noted."""
     return CONDEMNED + name

@@ -16,7 +16,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from lakemark.errors import Conflict, Corrupt, Denied, LakemarkError, NotFound, Refused, StoreUnavailable, quoted
+from lakemark.errors import (
+    Conflict,
+    Corrupt,
+    Denied,
+    LakemarkError,
+    NoRoom,
+    NotFound,
+    Refused,
+    StoreUnavailable,
+    quoted,
+)
 
 _NO_REPLACE: Final = 1
 _EXCHANGE: Final = 2
@@ -35,7 +45,7 @@ def as_ours(error: OSError, what: object) -> LakemarkError:
     name = quoted(str(what))
     text = error.strerror or str(error)
     if error.errno in _FULL:
-        return Refused(f"{name}: {text}", advice="Make room on that file system, or lower what is kept there.")
+        return NoRoom(f"{name}: {text}", advice="Make room on that file system, or lower what is kept there.")
     if error.errno in _RIGHTS:
         return Denied(f"{name}: {text}", advice="Give lakemark's user the right to it, or run as its owner.")
     if error.errno in _GONE:

@@ -138,6 +138,7 @@ def _announcement(file: Path, value: JSON) -> Spooled:
         world=world,
         rank_files=rank_files,
         code=read.optional_mapping("code"),
+        identity=_identity(read.optional_mapping("identity")),
     )
     if not is_run(one.run) or one.step < 0 or not one.path.is_absolute() or "\0" in str(one.path):
         message = "its run, step or path can't be one"
@@ -154,6 +155,20 @@ def _ranks(value: Mapping[str, JSON] | None) -> tuple[int | None, tuple[str, ...
         message = f"{world} ranks with {len(files)} files each can't be"
         raise ValueError(message)
     return world, files
+
+
+def _identity(value: Mapping[str, JSON] | None) -> dict[str, tuple[int, int, int]] | None:
+    return None if value is None else {path: _numbers_of(path, told) for path, told in value.items()}
+
+
+def _numbers_of(path: str, told: JSON) -> tuple[int, int, int]:
+    """Inode, size and mtime, as text: nanoseconds do not fit the integers that every JSON reader keeps exact."""
+    numbers = str(told).split()
+    if len(numbers) != 3 or not all(number.lstrip("-").isdecimal() for number in numbers):  # noqa: PLR2004 - as many as it has
+        message = f"the identity of {path!r} is {told!r}"
+        raise ValueError(message)
+    inode, size_bytes, mtime_ns = map(int, numbers)
+    return inode, size_bytes, mtime_ns
 
 
 def _reject(file: Path) -> None:

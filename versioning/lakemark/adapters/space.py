@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from lakemark.adapters.files import os_errors
-from lakemark.errors import Refused, quoted
+from lakemark.errors import NoRoom, quoted
 
 
 class Space:
@@ -24,11 +24,11 @@ class Space:
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
     def require(self, size_bytes: int) -> None:
-        """Refused unless `size_bytes` more still leave min_free."""
+        """NoRoom unless `size_bytes` more still leave min_free."""
         total, free = self.totals()
         keep = self._min_free if isinstance(self._min_free, int) else int(self._min_free * total)
         if free - size_bytes < keep or size_bytes > free:
-            raise Refused(
+            raise NoRoom(
                 f"{quoted(str(self._path))}: {free} bytes are free, {size_bytes} are asked for and {keep} must stay free",
                 advice="Make room on that file system, or lower the tier's `min_free`.",
             )

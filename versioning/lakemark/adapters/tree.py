@@ -30,7 +30,7 @@ from lakemark.adapters.tree_identity import Sealed, linked_from, linked_json, tr
 from lakemark.adapters.tree_landing import WAYS, Way, land_tree
 from lakemark.adapters.tree_shelf import TREE, Shelf
 from lakemark.adapters.workbench import Workbench
-from lakemark.errors import Conflict, Corrupt, NotFound, Refused, quoted
+from lakemark.errors import Conflict, Corrupt, NoRoom, NotFound, Refused, quoted
 from lakemark.model.canonical import JSON, parse
 from lakemark.model.checkpoint import File
 from lakemark.model.ledger import Place
@@ -139,7 +139,7 @@ class TreeStore:
             taken=landed.taken,
         )
 
-    def adopt(self, landed: Landed, record: Record) -> bool:
+    def adopt(self, landed: Landed, record: Record, *, entry: Mapping[str, JSON] | None = None) -> bool:
         if record.content != landed.manifest.content:
             raise Conflict(
                 f"the record {record.id[:12]} is of other contents than what landed", advice="Land it again."
@@ -147,7 +147,9 @@ class TreeStore:
         place = self._bench.find(landed.token)
         with os_errors(place):
             linked = linked_from(_mapping((place / _LINKED).read_bytes()))
-            sealed = Sealed(record=record, manifest=landed.manifest, tree=tree_of(record), linked=linked)
+            sealed = Sealed(
+                record=record, manifest=landed.manifest, tree=tree_of(record), linked=linked, entry=entry or {}
+            )
             new = self._shelf.name(place, sealed, keep_sound=True)
             self._bench.end(landed.token)
         return new
@@ -191,7 +193,8 @@ class TreeStore:
                     f"{quoted(look.damage[0].path)} {look.damage[0].why} right after it was written",
                     advice="The disk does not keep what it is given: check its health before you go on.",
                 )
-            new = Sealed(record=checkpoint.record, manifest=manifest, tree=tree_of(checkpoint.record))
+            tree = tree_of(checkpoint.record)
+            new = Sealed(record=checkpoint.record, manifest=manifest, tree=tree, entry=checkpoint.entry)
             self._shelf.name(place, new, keep_sound=False)
         self._bench.end(place.name)
         return Stored(verified_at=now, proof="read_back", written_bytes=manifest.size_bytes)
@@ -256,11 +259,17 @@ class TreeStore:
             self._bench.end(place.name)
         return freed
 
+    def due(self, *, now: datetime, grace: timedelta) -> bool:  # noqa: ARG002 - what is dropped goes at once
+        return False
+
     def collect(self, *, now: datetime, grace: timedelta, needed: object) -> int:  # noqa: ARG002 - nothing is shared
         """Answers 0: a hot tree shares no objects. Only finishes removals that were interrupted."""
         self._require_ours()
         self.clean()
         return 0
+
+    def claimed(self) -> Listing:
+        return self.records()
 
     def records(self) -> Listing:
         if self.identity() is None:
@@ -341,12 +350,12 @@ class TreeStore:
         self._require_capacity(size_bytes, replaced=replaced)
 
     def _require_capacity(self, size_bytes: int, *, replaced: str | None = None) -> None:
-        """`replaced`: the record whose tree makes way, if it is there. Raises Refused."""
+        """`replaced`: the record whose tree makes way, if it is there. Raises NoRoom."""
         if self._capacity is None:
             return
         used = sum(size for record, size in self._shelf.sizes().items() if record != replaced)
         if used + size_bytes > self._capacity:
-            raise Refused(
+            raise NoRoom(
                 f"{self.name}: {used} bytes are used, {size_bytes} are asked for and `capacity` is {self._capacity}",
                 advice="Release or prune checkpoints, or raise the tier's `capacity`.",
             )

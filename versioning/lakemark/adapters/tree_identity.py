@@ -3,7 +3,11 @@
 `<root>/.lakemark/sealed/<id>.json` is a tree's marker, written last and removed first:
 
     {"format": "lakemark.sealed/1", "tree": "run/300-0123456789ab", "record": {…}, "manifest": {…},
-     "linked": {"model.pt": "<inode> <size> <mtime ns> <ctime ns>"}}
+     "linked": {"model.pt": "<inode> <size> <mtime ns> <ctime ns>"},
+     "entry": {"source": "/train/out/step-300", …}}
+
+`entry`, which may be left out, is what the entry that commits it says besides: the tree of a process that died before it
+appended that entry is committed from here.
 """
 
 from __future__ import annotations
@@ -55,16 +59,20 @@ class FileIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sealed:
-    """A marker. `tree`: the tree's place below the root. `linked`: only of files that share the trainer's inode."""
+    """A marker. `tree`: the tree's place below the root. `linked`: only of files that share the trainer's inode.
+
+    entry: as `Checkpoint` has it.
+    """
 
     record: Record
     manifest: Manifest
     tree: str
     linked: Mapping[str, FileIdentity] = field(default_factory=dict)
+    entry: Mapping[str, JSON] = field(default_factory=dict)
 
     @property
     def checkpoint(self) -> Checkpoint:
-        return Checkpoint(record=self.record, manifest=self.manifest)
+        return Checkpoint(record=self.record, manifest=self.manifest, entry=self.entry)
 
     def to_bytes(self) -> bytes:
         value = {
@@ -73,6 +81,7 @@ class Sealed:
             "record": self.record.as_json(),
             "manifest": self.manifest.as_json(),
             "linked": linked_json(self.linked),
+            **({"entry": dict(self.entry)} if self.entry else {}),
         }
         return json.dumps(value, separators=(",", ":")).encode()
 
@@ -86,6 +95,7 @@ class Sealed:
                 manifest=Manifest.from_json(read.mapping("manifest")),
                 tree=read.text("tree"),
                 linked=linked_from(read.mapping("linked")),
+                entry=read.mapping("entry"),
             )
         except ValueError as error:
             raise Corrupt(

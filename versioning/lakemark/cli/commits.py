@@ -16,6 +16,7 @@ from lakemark.cli.session import Answer, Session, session, would
 from lakemark.errors import Usage
 from lakemark.model.instants import to_text
 from lakemark.model.names import printable
+from lakemark.services.passed_over import said
 
 if TYPE_CHECKING:
     from lakemark.model.ledger import RecordState
@@ -125,14 +126,26 @@ def sweep(*, dry_run: bool = False) -> Answer:
     dry_run: bool
         Say what would be done, and change nothing.
     """
-    from lakemark.services.sweep import sweep as sweep_site
-
     here = session()
     if dry_run:
         return _would_sweep(here.site)
-    swept = sweep_site(here.site)
+    swept = _swept(here)
     here.history.index.catch_up(here.parts.ledger)
     return Answer(document=_swept_view(here, swept), lines=_swept_lines(swept))
+
+
+def _swept(here: Session) -> Swept:
+    """Where no service watches, nobody else says which directories wait to be opened."""
+    from lakemark.background import lookout, watch_holder
+    from lakemark.services.sweep import sweep as sweep_site
+
+    if watch_holder(here.settings) is not None:
+        return sweep_site(here.site)
+    looking = lookout(hints=False)
+    try:
+        return sweep_site(here.site, lookout=looking)
+    finally:
+        looking.close()
 
 
 def record_answer(here: Session, record: str, run: str) -> Answer:
@@ -209,6 +222,7 @@ def _swept_view(here: Session, swept: Swept) -> dict[str, Any]:
             {"path": printable(one.path), "why": printable(one.why), "since": to_text(one.since)}
             for one in swept.abandoned
         ],
+        "unreadable": [{"path": printable(path), "why": why} for path, why in swept.unreadable],
         "pending": [{"what": one.what, "why": one.why, "transient": one.transient} for one in swept.pending],
         "said": list(swept.said),
     }
@@ -227,6 +241,7 @@ def _swept_lines(swept: Swept) -> list[str]:
         *swept.said,
         *(f"incomplete {path}: {why}" for path, why in swept.incomplete),
         *(f"abandoned {one.path} since {instant(one.since)}: {one.why}" for one in swept.abandoned),
+        *(said(path, why) for path, why in swept.unreadable),
         *(f"waits {one.what}: {one.why}" for one in swept.pending),
     ]
     return [plain(line) for line in lines] or ["nothing to do"]

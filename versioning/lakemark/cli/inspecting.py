@@ -9,9 +9,10 @@ from lakemark.cli.output import table
 from lakemark.cli.session import Answer
 from lakemark.errors import Denied
 from lakemark.model.names import printable
+from lakemark.services.passed_over import said, unreadable
 
 if TYPE_CHECKING:
-    from lakemark.ports import Found, Recogniser
+    from lakemark.ports import Found, Recogniser, Workspace
 
 _HEADS = ("verdict", "step", "framework", "roles", "path", "why")
 _NO_FRAMEWORK = "generic"
@@ -25,11 +26,15 @@ def inspect(path: Path, /) -> Answer:
     path: Path
         A checkpoint, or a directory with checkpoints.
     """
-    from lakemark.site import recogniser
+    from lakemark.site import recogniser, workspace
 
-    found = _found(recogniser(), path)
-    document = {"found": [found_view(one) for one in found]}
-    return Answer(document=document, lines=table(_HEADS, map(_row, found)) or [f"no checkpoint in {printable(path)}"])
+    found, closed = _found(recogniser(), workspace(), path)
+    document = {
+        "found": [found_view(one) for one in found],
+        "unreadable": [{"path": printable(inside), "why": why} for inside, why in closed],
+    }
+    lines = table(_HEADS, map(_row, found)) or [f"no checkpoint in {printable(path)}"]
+    return Answer(document=document, lines=[*lines, *(said(inside, why) for inside, why in closed)])
 
 
 def found_view(found: Found) -> dict[str, Any]:
@@ -52,18 +57,29 @@ def found_view(found: Found) -> dict[str, Any]:
     }
 
 
-def _found(known: Recogniser, path: Path) -> list[Found]:
-    """The checkpoint at `path`; of a directory that is none, what lies in it. Raises NotFound, Denied."""
+def _found(known: Recogniser, disk: Workspace, path: Path) -> tuple[list[Found], list[tuple[Path, str]]]:
+    """The checkpoint at `path`; of a directory that is none, what lies in it, and what can't be read. Raises NotFound, Denied."""
     try:
         whole = known.judge(path)
     except Denied:
-        inside = list(known.find(path)) if path.is_dir() else []
-        if inside:
-            return inside
+        found, closed = _inside(known, disk, path) if path.is_dir() else ([], [])
+        if found:
+            return found, closed
         raise
     if path.is_dir() and whole.framework == _NO_FRAMEWORK and whole.step is None and not path.is_symlink():
-        return list(known.find(path))
-    return [whole]
+        return _inside(known, disk, path)
+    return [whole], []
+
+
+def _inside(known: Recogniser, disk: Workspace, path: Path) -> tuple[list[Found], list[tuple[Path, str]]]:
+    candidates: set[Path] = set()
+
+    def skip(paths: tuple[Path, ...]) -> bool:
+        candidates.update(paths)
+        return False
+
+    found = list(known.find(path, skip=skip))
+    return found, list(unreadable(disk, path, candidates=candidates))
 
 
 def _row(found: Found) -> tuple[object, ...]:

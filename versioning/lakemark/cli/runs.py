@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from lakemark.cli.options import Reason, Whole
 from lakemark.cli.output import ago, instant, pairs, short, table
 from lakemark.cli.session import Answer, Session, session, would
+from lakemark.cli.watchable import require_watchable
 from lakemark.errors import Usage
 from lakemark.model.instants import to_text
 from lakemark.model.ledger import RecordState, RunState
@@ -73,6 +74,8 @@ def open_run(
         raise Usage(f"--parts {wish.parts}: this version keeps checkpoints of one part", advice="Leave --parts out.")
     if wish.at_step is not None and not wish.repin:
         raise Usage("--at-step is given without --repin", advice="Add --repin, or leave --at-step out.")
+    if wish.watch is not None:
+        require_watchable(here, wish.watch)
     opening = service.Opening(
         run=name,
         data=wish.data,

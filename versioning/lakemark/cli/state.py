@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +17,18 @@ from lakemark.cli.session import Answer, Session, session
 from lakemark.cli.watch_state import seen, view, watch_problems
 from lakemark.errors import Incomplete
 from lakemark.model.instants import to_text
-from lakemark.services.status import RED, PlaceSeen, Problem, Rules, ServerSeen, problems_around, problems_of
+from lakemark.services.no_room import Waiting, place_of
+from lakemark.services.status import (
+    AMBER,
+    RED,
+    PlaceSeen,
+    Problem,
+    Rules,
+    ServerSeen,
+    problems_around,
+    problems_of,
+    problems_of_room,
+)
 
 if TYPE_CHECKING:
     from lakemark.model.ledger import RunState
@@ -38,8 +51,10 @@ def status() -> Answer:
     waiting = list(_announced(here))
     alarms = here.history.index.alarms()
     problems += problems_around(places=_places(here), servers=servers, waiting=waiting, alarms=alarms)
+    problems += [problem for state in states for problem in _no_room(here, state)]
     watch = seen(here)
     problems += watch_problems(here, watch)
+    problems = [replace(problem, next=here.advised(problem.next)) for problem in problems]
     problems.sort(key=lambda problem: problem.colour != RED)
     red = any(problem.colour == RED for problem in problems)
     runs = [_run_view(here, state) for state in states]
@@ -146,6 +161,21 @@ def _announced(here: Session) -> Iterator[str]:
         folder = spool / run
         if folder.is_dir():
             yield from (str(path) for path in sorted(folder.glob("*.json")) if not path.name.startswith("."))
+
+
+def _no_room(here: Session, state: RunState) -> Iterator[Problem]:
+    """By the note of whoever looked for its saves last."""
+    if state.closed:
+        return
+    try:
+        waiting = Waiting.read(json.loads(place_of(here.parts.loaded.home, state.run).read_bytes()))
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError):
+        what = f"the note of saves of {state.run} that wait for room can't be read"
+        yield Problem(colour=AMBER, what=what, next="lakemark sweep writes it anew.")
+        return
+    yield from problems_of_room(state.run, waiting, now=here.now)
 
 
 def _recent(here: Session, run: str) -> RunState:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from lakemark.contract import Check, require
-from lakemark.errors import Corrupt, LakemarkError, NotFound, Refused
+from lakemark.contract import Check, raises, require
+from lakemark.errors import Corrupt, NotFound, Refused
 from lakemark.model.checkpoint import File, FileType, Manifest
 from lakemark.model.record import record_for
 from lakemark.ports import Checkpoint, CheckpointStore, Quiet, Source, Stored
@@ -103,6 +103,7 @@ def _stores_whole(shelf: Shelf) -> None:
         listing = shelf.store.records()
         require(listing.complete, "its listing did not end complete")
         require(kept.record.id in listing.records, "its listing lacks what was put")
+        require(kept.record.id in shelf.store.claimed().records, "its listing of claims lacks what was put")
     finally:
         shelf.drop(kept)
 
@@ -174,7 +175,8 @@ def _drops(shelf: Shelf) -> None:
     kept, _ = shelf.put(shelf.checkpoint(contents), contents)
     shelf.drop(kept)
     require(not shelf.store.holds(kept), "it still holds what was dropped")
-    require(kept.record.id not in shelf.store.records().records, "it still lists what was dropped")
+    for listing in (shelf.store.records(), shelf.store.claimed()):
+        require(kept.record.id not in listing.records, "it still lists what was dropped")
     file = kept.manifest.regular[0]
     raises(lambda: shelf.store.open(kept, file).__enter__(), NotFound, "opening a file of what was dropped")
     require(not shelf.sound(kept), "verify finds nothing wrong with what was dropped")
@@ -207,10 +209,19 @@ def _collects_after_grace(shelf: Shelf) -> None:
     other, _ = shelf.put(shelf.checkpoint(shared, step=2), shared)
     shelf.drop(kept)
     store = shelf.store
+    require(
+        not store.due(now=shelf.now + GRACE - timedelta(seconds=1), grace=GRACE),
+        "it is due before the grace has passed",
+    )
     early = store.collect(now=shelf.now + GRACE - timedelta(seconds=1), grace=GRACE, needed=[other])
     require(early == 0, f"it freed {early} bytes before the grace had passed")
-    freed = store.collect(now=shelf.now + GRACE + timedelta(seconds=1), grace=GRACE, needed=[other])
+    late = shelf.now + GRACE + timedelta(seconds=1)
+    require(
+        store.due(now=late, grace=GRACE) or store.tier_class == "hot", "nothing is due although the grace has passed"
+    )
+    freed = store.collect(now=late, grace=GRACE, needed=[other])
     require(freed or store.tier_class == "hot", "it freed nothing although the grace has passed")
+    require(not store.due(now=late, grace=GRACE), "something is due right after it was collected")
     require(shelf.sound(other), "collecting took a file that another checkpoint has")
     again, _ = shelf.put(kept, contents)
     require_bytes(store, again, contents)
@@ -353,14 +364,3 @@ def require_bytes(store: CheckpointStore, checkpoint: Checkpoint, contents: Mapp
     for file in checkpoint.manifest.regular:
         with store.open(checkpoint, file) as stream:
             require(stream.read() == contents[file.path], f"{file.path} is read with other bytes than were put")
-
-
-def raises(call: Callable[[], object], kind: type[LakemarkError], what: str) -> None:
-    """Broken unless `call` raises an error of `kind`, with advice."""
-    try:
-        call()
-    except LakemarkError as error:
-        require(isinstance(error, kind), f"{what} raised {error.kind}, not {kind.__name__}: {error}")
-        require(error.advice, f"{what} raised {error.kind} without advice")
-        return
-    require(holds=False, seen=f"{what} raised nothing")

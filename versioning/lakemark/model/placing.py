@@ -23,7 +23,7 @@ class Save:
 
     announced: the trainer spooled it; then `attempt`, `data` and `resumed_timeline` are what its process had.
     attempt: of the process, or of the directory it was found in. found: nobody asked for this commit, a sweep saw it.
-    newest_mtime: of its files, by this node's clock; None where that clock is simulated.
+    newest_mtime: of its files, by this node's clock; None where that clock is simulated, or they are of the future.
     sealed_again: record ids of which it still contains at least one sealed file, unchanged.
     beside: record ids whose own files still lie unchanged on this node, under other names.
     """
@@ -215,7 +215,8 @@ def _fork(state: RunState, placed: Placement, save: Save) -> Placement:
     at = state.records[placed.parent].record if placed.parent else None
     fork = Fork(timeline=at.timeline if at else placed.timeline, step=at.step if at else -1, record=at.id if at else "")
     number = max(state.timelines, default=0) + 1
-    why = f"step {save.step} was saved again by a process that had gone back to step {fork.step}"
+    back = "begun anew" if at is None else f"gone back to step {at.step}"
+    why = f"step {save.step} was saved again by a process that had {back}"
     return replace(placed, timeline=number, fork=fork, why=why)
 
 

@@ -162,6 +162,8 @@ class Spooled:
     present: roles it is known to hold, where one file holds several; it may hold more.
     world, rank_files: how many ranks each leave files of their own, and the paths of those, with `{rank}` for the rank's
     number; when this was announced, only the announcing rank's were known to be there. None: every rank was done.
+    identity: path inside it (`.` for the one file that it is) -> inode, size in bytes and mtime in ns when it was announced, of
+    as many of its files as were looked at; an inode of 0 is not known. Empty: nothing lay there yet. None: nobody looked.
     """
 
     file: Path
@@ -178,6 +180,19 @@ class Spooled:
     world: int | None = None
     rank_files: tuple[str, ...] = ()
     code: Mapping[str, JSON] | None = None
+    identity: Mapping[str, tuple[int, int, int]] | None = None
+
+    def written_over(self, files: Iterable[OnDisk]) -> str | None:
+        """Why these are not the files that it was announced of; None where they are, as far as that was said."""
+        here = {one.path: (one.file.inode, one.file.size_bytes, one.file.mtime_ns) for one in files}
+        if "." in (self.identity or {}) and len(here) == 1:
+            here = {".": next(iter(here.values()))}
+        for path, then in (self.identity or {}).items():
+            now = here.get(path)
+            if now is None or now[1:] != then[1:] or then[0] not in (0, now[0]):
+                name = self.path.name if path == "." else path
+                return f"{name} was written again" if path in here else f"{name} is gone"
+        return None
 
     def awaited(self, paths: Container[str]) -> Iterator[str]:
         """Of the files that ranks leave, those not among `paths` (inside the checkpoint). None left: it may be whole."""
@@ -294,6 +309,12 @@ class Workspace(Protocol):
 
     def last_change(self, paths: Iterable[Path]) -> datetime | None:
         """When anything at or under `paths`, directories too, was written last; None where nothing is there."""
+
+    def unreadable(self, root: Path, *, entered: Callable[[Path], bool]) -> Iterator[tuple[Path, str]]:
+        """Directories at or under `root` that can't be listed, each with the reason; what is gone meanwhile is none.
+
+        entered: asked of each directory below it; False: it is not looked into. Links are not followed.
+        """
 
     def digest(self, path: Path) -> str:
         """Of one regular file, as a manifest has it. Reads all of it. Raises NotFound, Denied."""

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeAlias
 
+from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import File, Manifest
 from lakemark.model.ledger import Place
 from lakemark.model.record import Record
@@ -18,11 +19,15 @@ from lakemark.ports.work import Progress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A record with its manifest: what a store needs to know of the bytes it holds. `objects` as `Ledger.objects`."""
+    """A record with its manifest: what a store needs to know of the bytes it holds. `objects` as `Ledger.objects`.
+
+    entry: what the entry that commits it says besides, as hot keeps it; empty where it was not told.
+    """
 
     record: Record
     manifest: Manifest
     objects: Mapping[str, str] = field(default_factory=dict)
+    entry: Mapping[str, JSON] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,13 +144,21 @@ class CheckpointStore(Protocol):
     def drop(self, checkpoint: Checkpoint, *, now: datetime) -> int:
         """Bytes freed at once, or condemned."""
 
+    def due(self, *, now: datetime, grace: timedelta) -> bool:
+        """Whether `collect` would remove something that was condemned; cheap, as it is asked again and again."""
+
     def collect(self, *, now: datetime, grace: timedelta, needed: Iterable[Checkpoint]) -> int:
         """Removes condemned bytes older than `grace` that nothing in `needed` or in the tier's own records uses.
 
-        Answers the bytes freed. Deletes nothing where the tier's own listing did not end complete.
+        What nothing uses and nobody condemned is condemned. Reads all of the tier's listings, and its records. `needed` is
+        drawn from once. Answers the bytes freed. Deletes nothing where the tier's own listing did not end complete.
         """
 
-    def records(self) -> Listing: ...
+    def claimed(self) -> Listing:
+        """All that the place keeps a record of, whole or not; of a place without identity nothing. Reads a listing only."""
+
+    def records(self) -> Listing:
+        """Of them those that are whole as far as the place itself can tell without reading their bytes."""
 
     def usage(self) -> Usage: ...
 
@@ -183,7 +196,7 @@ class HotStore(CheckpointStore, Protocol):
 
     - `land` never changes, chmods or chowns the trainer's files, and hashes what it keeps, not what it saw.
     - A file that changes while it is landed or hashed raises Incomplete; one that vanishes too ("gone"); nothing stays behind.
-    - Below `min_free` of the file system nothing new lands: Refused.
+    - Below `min_free` of the file system nothing new lands: NoRoom.
     - A linked file that the trainer overwrote in place is found by `verify` and by `changed` (suspect); one it unlinked or
       renamed is healthy.
     """
@@ -205,8 +218,12 @@ class HotStore(CheckpointStore, Protocol):
         roles: path -> role. Raises Incomplete, Refused (paths, links outside, disk full), Denied, NotFound.
         """
 
-    def adopt(self, landed: Landed, record: Record) -> bool:
-        """Gives the landed tree the record's name, durably; True where it was new, False where it was there already."""
+    def adopt(self, landed: Landed, record: Record, *, entry: Mapping[str, JSON] | None = None) -> bool:
+        """Gives the landed tree the record's name, durably; True where it was new, False where it was there already.
+
+        entry: kept with it, as `load` answers it: should this process end before the ledger has the entry, somebody else
+        can append the same one.
+        """
 
     def naming(self) -> AbstractContextManager[None]:
         """Held from `adopt` until an entry claims the tree, by any number of processes; it ends with its process."""

@@ -52,8 +52,17 @@ def checkpoint(site: Site, found: RecordState, *, tier: str | None = None) -> Ch
 
 
 def announced(site: Site, run: str) -> Iterator[Spooled]:
-    """What trainers of the run announced and nobody committed yet, by the paths of this node."""
-    return (replace(one, path=site.here(run, one.path)) for one in site.workspace.spooled(site.spool(run)))
+    """What trainers of the run announced and nobody committed yet, by the paths of this node.
+
+    Whoever sees a directory under another path may also see other inodes.
+    """
+    for one in site.workspace.spooled(site.spool(run)):
+        path = site.here(run, one.path)
+        if path != one.path and one.identity:
+            seen = {name: (0, size_bytes, mtime_ns) for name, (_, size_bytes, mtime_ns) in one.identity.items()}
+            yield replace(one, path=path, identity=seen)
+        else:
+            yield replace(one, path=path)
 
 
 def require_writable(state: RunState | SiteState) -> None:

@@ -15,8 +15,10 @@ from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.names import printable
 from lakemark.model.placing import Placement, Save, place, standing
 from lakemark.model.record import Code, Record, record_for
-from lakemark.ports import Directory, Landed, Site, Spooled
-from lakemark.services.appending import Settled, announced, opened, require_identity, require_writable, tier_key
+from lakemark.model.tiers import SKEW
+from lakemark.ports import Directory, Landed, Site
+from lakemark.services.announcements import told
+from lakemark.services.appending import Settled, opened, require_identity, require_writable, tier_key
 from lakemark.services.layout import committed
 from lakemark.services.taking import Commit, Taken, attempt_of, bound_directory, take
 
@@ -48,7 +50,7 @@ def commit(site: Site, asked: Commit) -> Committed:
     _require_numbers(asked.metrics)
     if tier_key(site, site.hot) in site.ledger.site().tiers:
         require_identity(site, site.hot)
-    asked = _announced(site, asked)
+    asked = told(site, asked)
     taken = take(site, asked, state)
     site.progress.step("commit.landed")
     with site.hot.naming():
@@ -65,10 +67,11 @@ def _recorded(site: Site, asked: Commit, taken: Taken) -> Committed:
                 _undo(site, taken, adopted)
                 known = site.ledger.run(asked.run).records[placement.known].record
                 return _done(site, asked, Committed(record=known, new=False, why=placement.why), taken)
+            said = _said(site, asked, placement, taken)
             if adopted is None or adopted.id != record.id:
-                adopted = _adopt(site, taken, record, instead_of=adopted)
+                adopted = _adopt(site, taken, record, said, instead_of=adopted)
             site.progress.step("commit.adopted")
-            new = _append(site, asked, placement, record, taken=taken)
+            new = _append(site, asked, placement, record, taken=taken, said=said)
             if new is not None:
                 site.progress.step("commit.recorded")
                 return _done(
@@ -98,19 +101,6 @@ def _require_numbers(metrics: Mapping[str, float]) -> None:
         )
 
 
-def _announced(site: Site, asked: Commit) -> Commit:
-    """With what the trainer said of this very save, where it did: that is better than any guess, also of its step."""
-    if asked.spooled is not None:
-        return asked
-    here = [one for one in announced(site, asked.run) if one.path == asked.path]
-    spooled = max((one for one in here if asked.found or one.step == asked.step), key=_saved, default=None)
-    return asked if spooled is None else replace(asked, spooled=spooled, step=spooled.step)
-
-
-def _saved(spooled: Spooled) -> datetime:
-    return spooled.saved_at
-
-
 def _placement(site: Site, asked: Commit, taken: Taken) -> Placement:
     save = _save(site, asked, taken)
     placement = place(site.ledger.run(asked.run), save)
@@ -138,11 +128,16 @@ def _save(site: Site, asked: Commit, taken: Taken) -> Save:
         resumed_timeline=spooled.timeline if spooled else None,
         directory_timeline=directory.timeline if directory else None,
         data=spooled.data if spooled else (),
-        newest_mtime=None if site.simulated_clock else taken.landed.newest_mtime,
+        newest_mtime=_written_at(site, taken.landed),
         sealed_again=frozenset(identity for identity in known if identity),
         beside=_beside(site, asked),
         supersede=asked.supersede,
     )
+
+
+def _written_at(site: Site, landed: Landed) -> datetime | None:
+    """None where its files can't tell: also where they claim to be of the future."""
+    return None if site.simulated_clock or landed.newest_mtime > site.now() + SKEW else landed.newest_mtime
 
 
 def _beside(site: Site, asked: Commit) -> frozenset[str]:
@@ -192,44 +187,50 @@ def _record(site: Site, asked: Commit, placement: Placement, taken: Taken) -> Re
 
 
 def _saved_at(site: Site, asked: Commit, landed: Landed, *, parent: str | None) -> datetime:
-    """As announced; else by its files, but not before the step that it came from: files may have been copied, clocks be off."""
+    """As announced; else by its files. Not before the step that it came from, nor after now: files are copied, clocks are off."""
     if asked.spooled is not None:
-        return asked.spooled.saved_at
-    if site.simulated_clock:
-        return site.now()
+        saved_at = asked.spooled.saved_at
+    else:
+        saved_at = site.now() if site.simulated_clock else landed.newest_mtime
     before = site.ledger.run(asked.run).records.get(parent or "")
-    saved_at = landed.newest_mtime if before is None else max(landed.newest_mtime, before.record.saved_at)
-    return min(saved_at, site.now())
+    return min(saved_at if before is None else max(saved_at, before.instant), site.now())
 
 
-def _adopt(site: Site, taken: Taken, record: Record, *, instead_of: Record | None) -> Record:
+def _said(site: Site, asked: Commit, placement: Placement, taken: Taken) -> dict[str, JSON]:
+    """Of the entry, what the record does not say: hot keeps it as well, for whoever finishes what a crash left."""
+    said: dict[str, JSON] = {
+        "conflicts_with": placement.conflicts,
+        "linked": taken.landed.linked,
+        "source": printable(asked.path),
+        "directory": printable(bound_directory(site, asked)[0]),
+    }
+    return said | ({"notes": list(taken.notes)} if taken.notes else {})
+
+
+def _adopt(site: Site, taken: Taken, record: Record, said: Mapping[str, JSON], *, instead_of: Record | None) -> Record:
     """Names the landed tree; where it has the name of a record it did not become, from there."""
     if instead_of is None:
-        site.hot.adopt(taken.landed, record)
+        site.hot.adopt(taken.landed, record, entry=said)
         return record
     old = taken.checkpoint(instead_of)
-    site.hot.put(
-        taken.checkpoint(record), lambda file: site.hot.open(old, file), now=site.now(), progress=site.progress
-    )
+    new = replace(taken.checkpoint(record), entry=said)
+    site.hot.put(new, lambda file: site.hot.open(old, file), now=site.now(), progress=site.progress)
     _undo(site, taken, instead_of)
     return record
 
 
-def _append(site: Site, asked: Commit, placement: Placement, record: Record, *, taken: Taken) -> bool | None:
+def _append(
+    site: Site, asked: Commit, placement: Placement, record: Record, *, taken: Taken, said: Mapping[str, JSON]
+) -> bool | None:
     """True: appended. False: it was there. None: the ledger moved so that the save would be placed elsewhere now."""
     contents = Contents(record=record, manifest=taken.landed.manifest)
     body: dict[str, JSON] = {
         "attempt": record.attempt,
         "supersedes": record.supersedes,
-        "conflicts_with": placement.conflicts,
         "tier": site.hot.name,
         "node": site.node,
-        "linked": taken.landed.linked,
-        "source": printable(asked.path),
-        "directory": printable(bound_directory(site, asked)[0]),
+        **said,
     }
-    if taken.notes:
-        body["notes"] = list(taken.notes)
     wanted = (placement.timeline, placement.supersedes, placement.conflicts)
 
     def decide(state: RunState) -> Draft:

@@ -8,7 +8,6 @@ from datetime import datetime
 from itertools import islice
 from typing import Final
 
-from lakemark.errors import LakemarkError
 from lakemark.model.checkpoint import Manifest, Role
 from lakemark.model.judging import STATE
 from lakemark.model.record import Record
@@ -29,13 +28,10 @@ class Copies:
     run: str
 
     def is_one(self, found: Found) -> bool:
-        """Whether all files of training state in it are files of the run's records; then all of it is known from now on."""
-        try:
-            return self._is_one(found)
-        except LakemarkError:
-            return False
+        """Whether all files of training state in it are files of the run's records; then all of it is known from now on.
 
-    def _is_one(self, found: Found) -> bool:
+        Raises NotFound, Denied (its files), Corrupt (a record's manifest).
+        """
         files = self.site.workspace.files(found.path, found.members)
         wanted = [one for one in files if str(found.roles.get(one.path, "")) in STATE]
         wanted = wanted or (list(files) if len(files) == 1 else [])

@@ -10,10 +10,13 @@ from lakemark.errors import Incomplete, LakemarkError, NotFound
 from lakemark.model.judging import STATE, whole_state
 from lakemark.model.ledger import RunState
 from lakemark.ports import Directory, Found, Site, Spooled, Verdict
-from lakemark.services.abandoned import Abandoned, Unfinished, sort_out
+from lakemark.services.abandoned import AGE, Abandoned, Unfinished, sort_out
+from lakemark.services.announcements import newest, written_over
 from lakemark.services.appending import announced
 from lakemark.services.commit import Commit, Committed, commit
 from lakemark.services.copies import Copies
+from lakemark.services.no_room import keep_note, place_of, waiting_of
+from lakemark.services.passed_over import unreadable
 from lakemark.services.taking import held
 
 
@@ -21,11 +24,14 @@ from lakemark.services.taking import held
 class Saves:
     """incomplete: found and not committed, with why; judged anew at each pass. failed: (path, error) of complete ones.
 
-    abandoned: what nobody goes on with; it is left where it is.
+    lost: announced and not there any more. abandoned: what nobody goes on with; it is left where it is.
+    unreadable: directories that can't be looked into, with why.
     """
 
     committed: list[Committed] = field(default_factory=list)
     incomplete: list[tuple[Path, str]] = field(default_factory=list)
+    unreadable: list[tuple[Path, str]] = field(default_factory=list)
+    lost: list[tuple[Path, str]] = field(default_factory=list)
     abandoned: list[Abandoned] = field(default_factory=list)
     failed: list[tuple[Path, LakemarkError]] = field(default_factory=list)
 
@@ -41,9 +47,11 @@ def commit_found(site: Site) -> Saves:
         state = site.ledger.run(run)
         if state.closed:
             continue
+        before = len(saves.failed)
         _announced(site, run, saves)
         for directory in directories(site, state):
             _directory(site, run, directory, saves)
+        _note_waiting(site, run, saves, saves.failed[before:])
     return saves
 
 
@@ -57,9 +65,18 @@ def commit_directory(site: Site, run: str, directory: Path) -> Saves:
     return saves
 
 
-def find_new(site: Site, directory: Path) -> Iterator[Found]:
-    """What lies in the directory and is not known yet, in order of step. Nothing of what is known is read."""
-    yield from site.recogniser.find(directory, skip=lambda paths: known(site, paths))
+def find_new(site: Site, directory: Path, *, candidates: set[Path] | None = None) -> Iterator[Found]:
+    """What lies in the directory and is not known yet, in order of step. Nothing of what is known is read.
+
+    candidates: filled with the paths of all that may be a checkpoint, known or not.
+    """
+
+    def skip(paths: tuple[Path, ...]) -> bool:
+        if candidates is not None:
+            candidates.update(paths)
+        return known(site, paths)
+
+    yield from site.recogniser.find(directory, skip=skip)
 
 
 def known(site: Site, paths: Sequence[Path]) -> bool:
@@ -89,12 +106,56 @@ def directories(site: Site, state: RunState) -> Iterator[Path]:
 
 
 def _announced(site: Site, run: str, saves: Saves) -> None:
-    for spooled in _newest(site, run):
+    last, overtaken = newest(announced(site, run))
+    for spooled in overtaken:
+        site.workspace.unspool(spooled)
+    for spooled in last:
+        why = written_over(site, spooled)
         if site.workspace.exists(spooled.path.parent) and not _is_there(site, spooled.path):
-            saves.incomplete.append((spooled.path, "gone before it was committed"))
-            site.workspace.unspool(spooled)
-            continue
-        _try(site, Commit(path=spooled.path, run=run, step=spooled.step, spooled=spooled, found=True), saves)
+            if spooled.identity == {} and site.now() - spooled.saved_at < AGE:
+                saves.incomplete.append((spooled.path, f"step {spooled.step} was announced before anything lay there"))
+            else:
+                _lost(site, spooled, saves, why="gone before it was committed")
+        elif why is not None:
+            said = f"step {spooled.step} was overwritten before it was committed ({why})"
+            _overwritten(site, run, spooled, saves, said=said)
+        else:
+            _try(site, Commit(path=spooled.path, run=run, step=spooled.step, spooled=spooled, found=True), saves)
+
+
+def _overwritten(site: Site, run: str, spooled: Spooled, saves: Saves, *, said: str) -> None:
+    """Other bytes than those announced lie there. They are of the step that they say; else they wait to be announced."""
+    path = spooled.path
+    if known(site, [path]):
+        _lost(site, spooled, saves, why=f"{said}; what lies there now is committed")
+        return
+    try:
+        found = site.recogniser.judge(path)
+    except LakemarkError as error:
+        saves.failed.append((path, error))
+        return
+    if found.step is None or found.counted:
+        saves.incomplete.append((path, f"{said}, and what lies there now does not say its step"))
+        return
+    mine = Saves()
+    _try(site, Commit(path=path, run=run, step=found.step, found=True, notes=(said,)), mine)
+    saves.committed.extend(mine.committed)
+    saves.failed.extend(mine.failed)
+    saves.incomplete.extend((path, f"{said}, and now {why}") for path, why in mine.incomplete)
+    if mine.committed:
+        site.workspace.unspool(spooled)
+
+
+def _note_waiting(site: Site, run: str, saves: Saves, failed: Sequence[tuple[Path, LakemarkError]]) -> None:
+    try:
+        keep_note(site, run, waiting_of(site, failed), before=None)
+    except LakemarkError as error:
+        saves.failed.append((place_of(site.home, run), error))
+
+
+def _lost(site: Site, spooled: Spooled, saves: Saves, *, why: str) -> None:
+    saves.lost.append((spooled.path, why))
+    site.workspace.unspool(spooled)
 
 
 def _is_there(site: Site, path: Path) -> bool:
@@ -107,37 +168,27 @@ def _is_there(site: Site, path: Path) -> bool:
         return False
 
 
-def _newest(site: Site, run: str) -> list[Spooled]:
-    """The last announcement of each path: what an earlier one spoke of was overwritten."""
-    newest: dict[Path, Spooled] = {}
-    for spooled in list(announced(site, run)):
-        other = newest.get(spooled.path)
-        if other is not None and other.saved_at > spooled.saved_at:
-            site.workspace.unspool(spooled)
-            continue
-        if other is not None:
-            site.workspace.unspool(other)
-        newest[spooled.path] = spooled
-    return list(newest.values())
-
-
 def _directory(site: Site, run: str, directory: Path, saves: Saves) -> None:
     if _is_another_s(site, run, directory):
         return
-    found = list(find_new(site, directory))
+    candidates: set[Path] = set()
+    found = list(find_new(site, directory, candidates=candidates))
+    saves.unreadable.extend(unreadable(site.workspace, directory, candidates=candidates))
     whole = [one for one in found if one.verdict is Verdict.COMPLETE]
+    tried = {path for path, _ in (*saves.incomplete, *saves.failed)}
     mine = Saves()
     for one in whole:
-        if one.step is not None:
+        if one.step is not None and one.path not in tried:
             asked = Commit(path=one.path, run=run, step=one.step, found=True, directory=directory)
             _try(site, replace(asked, dropped=_dropped(one, whole)), mine)
     copies = Copies(site, run)
     for one in whole:
-        if one.step is None and not copies.is_one(one):
-            mine.incomplete.append((one.path, "step unknown"))
+        if one.step is None and one.path not in tried:
+            _without_step(site, copies, one, mine)
     saves.committed.extend(mine.committed)
     saves.failed.extend(mine.failed)
-    _sort(site, run, found, mine.incomplete, saves=saves)
+    left = [one for one in found if one.verdict is Verdict.COMPLETE or one.path not in tried]
+    _sort(site, run, left, mine.incomplete, saves=saves)
     _bind(site, run, directory)
 
 
@@ -186,6 +237,15 @@ def _bind(site: Site, run: str, directory: Path) -> None:
         attempt = state.attempt
         made = Directory(run=run, timeline=attempt.timeline, attempt=attempt.id, sequence=state.sequence)
         site.journal.bind_directory(directory, made)
+
+
+def _without_step(site: Site, copies: Copies, found: Found, saves: Saves) -> None:
+    try:
+        if not copies.is_one(found):
+            saves.incomplete.append((found.path, "step unknown"))
+    except LakemarkError as error:
+        if _is_there(site, found.path):
+            saves.failed.append((found.path, error))
 
 
 def _try(site: Site, asked: Commit, saves: Saves) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
 from lakemark.errors import LakemarkError, StoreUnavailable
@@ -46,7 +45,7 @@ def open_watched(site: Site, lookout: Lookout) -> OpenedRuns:
         except LakemarkError as error:
             away = error if isinstance(error, StoreUnavailable) else away
             result.pending.append(Pending.of(what, error))
-    result.pending.extend(_nobody_s(site, lookout))
+    result.pending.extend(nobody_s(site, lookout, opening=True))
     return result
 
 
@@ -77,21 +76,32 @@ def _folders(site: Site, lookout: Lookout, watched: Watched) -> Iterator[Path]:
     yield from (directory for directory in lookout.folders(watched.path) if directory not in others)
 
 
-def _nobody_s(site: Site, lookout: Lookout) -> Iterator[Pending]:
-    """Of each entry that names no data, the first directory in which nothing is found because nobody opened its run."""
+def nobody_s(site: Site, lookout: Lookout, *, opening: bool = False) -> Iterator[Pending]:
+    """Of each entry the first directory in which nothing is found because nobody opened its run, and how many there are.
+
+    opening: whoever asks opens those himself whose entry names the data.
+    """
     for watched in site.watch:
-        if watched.data is None:
-            yield from islice(_waiting(site, lookout, watched), 1)
+        if opening and watched.data is not None:
+            continue
+        waiting = list(_waiting(site, lookout, watched))
+        if not waiting:
+            continue
+        run, directory = waiting[0]
+        by_itself = "" if watched.data is None else "; `lakemark watch` would open it by itself"
+        others = f" (and so for {len(waiting) - 1} more)" if len(waiting) > 1 else ""
+        why = f"nobody opened {run}: lakemark run open {run}{others}{by_itself}"
+        yield Pending(what=f"saves in {printable(directory)}", why=why)
 
 
-def _waiting(site: Site, lookout: Lookout, watched: Watched) -> Iterator[Pending]:
+def _waiting(site: Site, lookout: Lookout, watched: Watched) -> Iterator[tuple[str, Path]]:
     for directory in _folders(site, lookout, watched):
         try:
             run = _run_of(watched, directory)
         except ValueError:
             continue
         if not _is_open(site, run):
-            yield Pending(what=f"saves in {printable(directory)}", why=f"nobody opened {run}: lakemark run open {run}")
+            yield run, directory
 
 
 def _is_open(site: Site, run: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from lakemark.errors import NotFound, Refused, StoreUnavailable
 from lakemark.model.entry import Draft
@@ -11,6 +11,7 @@ from lakemark.model.ledger import Place, RecordState, Replica, RunState
 from lakemark.model.residence import Release
 from lakemark.model.rollback import target_of
 from lakemark.ports import Checkpoint, CheckpointStore, Site
+from lakemark.ports.store import Listing
 from lakemark.services.appending import (
     Settled,
     checkpoint,
@@ -150,28 +151,42 @@ def _item(state: RunState, one: Release) -> dict[str, str | None]:
 
 def drop_unclaimed(site: Site) -> list[str]:
     """Drops hot trees of records whose replica here was released and whose bytes a crash left behind. Answers record ids."""
-    return [identity for identity, found in _unclaimed(site, site.hot) if _dropped(site, site.hot, found)]
+    listing = site.hot.records()
+    known = list(_known(site, listing.records if listing.complete else ()))
+    return [_dropped(site, site.hot, found) for found in known if site.hot.place not in found.replicas]
 
 
 def drop_released(site: Site, store: CheckpointStore) -> list[str]:
     """The same for a shared tier, where only what the ledger says was released is sure not to be on its way in."""
-    return [
-        identity
-        for identity, found in _unclaimed(site, store)
-        if store.place in found.released and _dropped(site, store, found)
+    runs = [run for run in site.ledger.runs() if any(_left(store, found) for found in _records(site, run))]
+    listing = store.claimed() if runs else Listing(records=(), complete=False)
+    claimed = frozenset(listing.records if listing.complete else ())
+    left = [
+        found
+        for run in runs
+        for found in _records(site, run)
+        if found.record.id in claimed and _left(store, found) and store.holds(_held(site, found, store.place))
     ]
+    return [_dropped(site, store, found) for found in left]
 
 
-def _unclaimed(site: Site, store: CheckpointStore) -> Iterator[tuple[str, RecordState]]:
-    listing = store.records()
-    known = {identity: found for run in site.ledger.runs() for identity, found in site.ledger.run(run).records.items()}
-    for identity in listing.records if listing.complete else ():
-        found = known.get(identity)
-        if found is not None and store.place not in found.replicas:
-            yield identity, found
+def _left(store: CheckpointStore, found: RecordState) -> bool:
+    return store.place in found.released and store.place not in found.replicas
 
 
-def _dropped(site: Site, store: CheckpointStore, found: RecordState) -> bool:
+def _records(site: Site, run: str) -> Iterator[RecordState]:
+    return iter(list(site.ledger.run(run).records.values()))
+
+
+def _known(site: Site, ids: Collection[str]) -> Iterator[RecordState]:
+    """Those of these records that the ledger has."""
+    wanted = frozenset(ids)
+    for run in site.ledger.runs() if wanted else ():
+        records = site.ledger.run(run).records
+        yield from (records[identity] for identity in sorted(wanted & records.keys()))
+
+
+def _dropped(site: Site, store: CheckpointStore, found: RecordState) -> str:
     require_identity(site, store)
     store.drop(_held(site, found, store.place), now=site.now())
-    return True
+    return found.record.id

@@ -5,19 +5,23 @@ Whoever runs it second finds it done. A part that can't reach what it needs says
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from lakemark.errors import LakemarkError
+from lakemark.model.canonical import JSON
 from lakemark.model.entry import Contents, Draft
 from lakemark.model.ledger import RunState
 from lakemark.model.names import printable
 from lakemark.model.placing import standing
 from lakemark.model.residence import Move, Release, Tier
 from lakemark.ports import Checkpoint, CheckpointStore, Site
+from lakemark.ports.watching import Lookout
 from lakemark.services import pins, rollback_apply, rollback_decide
 from lakemark.services.abandoned import Abandoned
 from lakemark.services.appending import Settled, checkpoint, require_clock, require_identity
@@ -26,15 +30,20 @@ from lakemark.services.demote import Pending, demote, present
 from lakemark.services.find_saves import commit_found
 from lakemark.services.keep_ledger import keep_copies
 from lakemark.services.observe import observe
+from lakemark.services.open_watched import nobody_s
 from lakemark.services.register_tiers import register_all
 from lakemark.services.release import drop_released, drop_unclaimed
 from lakemark.services.sources import note_damage
+
+AUDIT_EVERY: Final = timedelta(days=1)
+"""How often a tier is looked through for what nothing uses and nobody condemned, which reads all of its listings."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Swept:
     """said: what was finished, undone, observed or pinned, a sentence each. abandoned: nobody goes on with it.
 
+    unreadable: directories that were passed over, with why.
     unclaimed: records that named trees of hot are of, and that had no entry: a crash fell in between, or a commit is under way.
     """
 
@@ -44,16 +53,25 @@ class Swept:
     thinned: list[str] = field(default_factory=list)
     incomplete: list[tuple[Path, str]] = field(default_factory=list)
     abandoned: list[Abandoned] = field(default_factory=list)
+    unreadable: list[tuple[Path, str]] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     unclaimed: frozenset[str] = frozenset()
 
 
-def sweep(site: Site, *, find: bool = True, move: bool = True, unclaimed: Collection[str] | None = None) -> Swept:
+def sweep(
+    site: Site,
+    *,
+    find: bool = True,
+    move: bool = True,
+    unclaimed: Collection[str] | None = None,
+    lookout: Lookout | None = None,
+) -> Swept:
     """move=False: finds and finishes only; replicas stay as they are. find=False: saves are left to who looks for them.
 
     unclaimed: of the trees without an entry only these are finished or undone; None: all. Whoever leaves saves to others
     names those an earlier pass saw: a commit from where the trainer saved knows more, and may be under way.
+    lookout: given where no service watches this node: then it is also said which watched directories nobody opened.
     """
     result = Swept()
     for name, outcome in register_all(site).items():
@@ -62,6 +80,8 @@ def sweep(site: Site, *, find: bool = True, move: bool = True, unclaimed: Collec
     _part(result, "unfinished work", lambda: result.said.extend(finish(site)))
     if find:
         _part(result, "saves", lambda: _saves(site, result))
+    if lookout is not None:
+        _part(result, "watched directories", lambda: result.pending.extend(nobody_s(site, lookout)))
     _part(result, "sealed trees", lambda: _orphans(site, result, unclaimed))
     _part(result, "linked files", lambda: result.said.extend(suspects(site)))
     if site.data is not None:
@@ -112,15 +132,31 @@ def _collect(site: Site, store: CheckpointStore, result: Swept) -> None:
     require_identity(site, store)
     require_clock(site, store)
     result.said.extend(f"dropped the released {one[:12]} from {store.name}" for one in drop_released(site, store))
-    needed = [
-        checkpoint(site, found, tier=store.name)
-        for run in site.ledger.runs()
-        for found in site.ledger.run(run).records.values()
-        if store.place in found.replicas
-    ]
-    freed = store.collect(now=site.now(), grace=site.policies.grace, needed=needed)
+    now, grace = site.now(), site.policies.grace
+    if not (_audit_due(site, store, now) or store.due(now=now, grace=grace)):
+        return
+    freed = store.collect(now=now, grace=grace, needed=_held_by(site, store))
+    site.journal.looked(_audited(store), at=now)
     if freed:
         result.said.append(f"freed {freed} bytes of {store.name}")
+
+
+def _audit_due(site: Site, store: CheckpointStore, now: datetime) -> bool:
+    last = site.journal.last_looked(_audited(store))
+    return last is None or not timedelta(0) <= now - last < AUDIT_EVERY
+
+
+def _audited(store: CheckpointStore) -> str:
+    identity = store.identity()
+    return f"audited:{identity.id if identity else store.name}"
+
+
+def _held_by(site: Site, store: CheckpointStore) -> Iterator[Checkpoint]:
+    """What the ledger says the store holds, read as it is asked for."""
+    for run in site.ledger.runs():
+        for found in list(site.ledger.run(run).records.values()):
+            if store.place in found.replicas:
+                yield checkpoint(site, found, tier=store.name)
 
 
 def _copies(site: Site, result: Swept) -> None:
@@ -139,8 +175,9 @@ def _part(result: Swept, what: str, work: Callable[[], object]) -> None:
 def _saves(site: Site, result: Swept) -> None:
     saves = commit_found(site)
     result.committed.extend(saves.committed)
-    result.incomplete.extend(saves.incomplete)
+    result.incomplete.extend((*saves.lost, *saves.incomplete))
     result.abandoned.extend(saves.abandoned)
+    result.unreadable.extend(saves.unreadable)
     result.pending.extend(Pending.of(printable(path), error) for path, error in saves.failed)
     for done in saves.committed:
         noted = done.notes if done.new else ()
@@ -171,8 +208,10 @@ def _orphans(site: Site, result: Swept, only: Collection[str] | None) -> None:
         if not settled:
             return
         listing = site.hot.records()
-        claimed = {identity for run in site.ledger.runs() for identity in site.ledger.run(run).records}
-    result.unclaimed = frozenset(listing.records if listing.complete else ()) - claimed
+        unclaimed = set(listing.records if listing.complete else ())
+        for run in site.ledger.runs() if unclaimed else ():
+            unclaimed -= site.ledger.run(run).records.keys()
+    result.unclaimed = frozenset(unclaimed)
     for identity in sorted(result.unclaimed):
         if only is None or identity in only:
             _part(result, f"{identity[:12]} in {site.hot.name}", partial(_adopt, site, identity, result))
@@ -202,14 +241,15 @@ class _Outcome(Enum):
 
 def _append(site: Site, sealed: Checkpoint) -> _Outcome:
     record = sealed.record
-    body = {
+    body: dict[str, JSON] = {
         "attempt": record.attempt,
         "supersedes": record.supersedes,
         "conflicts_with": None,
-        "tier": site.hot.name,
-        "node": site.node,
         "linked": True,
         "source": None,
+        **sealed.entry,
+        "tier": site.hot.name,
+        "node": site.node,
     }
 
     def decide(state: RunState) -> Draft:
@@ -218,7 +258,7 @@ def _append(site: Site, sealed: Checkpoint) -> _Outcome:
         if record.timeline not in state.timelines:
             raise Settled(_Outcome.UNKNOWN)
         other = standing(state, record.timeline, record.step)
-        if other is not None and other.record.id != record.supersedes:
+        if other is not None and other.record.id not in (record.supersedes, body["conflicts_with"]):
             raise Settled(_Outcome.SUPERFLUOUS)
         contents = Contents(record=record, manifest=sealed.manifest)
         return Draft(kind="committed", timeline=record.timeline, body=body, contents=contents, saved_at=record.saved_at)

@@ -31,6 +31,7 @@ class Commit:
 
     quiet_seconds: how long its files must not have changed; None: the site's rule (0 where it was announced or asked for).
     dropped: roles that the saves after it lack as well: the trainer no longer keeps them, so this one lost nothing.
+    notes: what a person should know of it besides.
     """
 
     path: Path
@@ -44,6 +45,7 @@ class Commit:
     directory: Path | None = None
     quiet_seconds: float | None = None
     dropped: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
 
     @property
     def claimed(self) -> bool:
@@ -81,6 +83,7 @@ def take(site: Site, asked: Commit, state: RunState) -> Taken:
     if seen is None or found.members:
         seen = site.workspace.files(asked.path, found.members)
     _require_every_rank(asked, seen)
+    _require_announced(site, asked, state, seen)
     roles = dict(found.roles) | dict(asked.spooled.roles if asked.spooled else {})
     present, possible = _roles(asked, found, roles)
     earlier = _earlier(site, asked, state, found)
@@ -107,7 +110,9 @@ def take(site: Site, asked: Commit, state: RunState) -> Taken:
         manifest = replace(manifest, extra={**manifest.extra, **more})
     if weights_only(present, possible):
         notes = (*notes, "weights only: not resumable")
-    return Taken(landed=replace(landed, manifest=manifest), notes=tuple(dict.fromkeys((*found.notes, *notes))))
+    return Taken(
+        landed=replace(landed, manifest=manifest), notes=tuple(dict.fromkeys((*asked.notes, *found.notes, *notes)))
+    )
 
 
 def held(found: Found) -> set[str]:
@@ -165,6 +170,26 @@ def _require_every_rank(asked: Commit, seen: tuple[OnDisk, ...]) -> None:
     if awaited:
         names = ", ".join(map(quoted, awaited[:_SHOWN])) + (", …" if len(awaited) > _SHOWN else "")
         raise Incomplete(f"{quoted(str(asked.path))} waits for other ranks: no {names} yet", advice=_AGAIN)
+
+
+def _require_announced(site: Site, asked: Commit, state: RunState, seen: tuple[OnDisk, ...]) -> None:
+    """What lies there is what was announced: neither written over since, nor still what an earlier step left."""
+    spooled = asked.spooled
+    if spooled is None or not spooled.identity:
+        return
+    why = spooled.written_over(seen)
+    if why is not None:
+        raise Incomplete(
+            f"{quoted(str(asked.path))} was overwritten after step {spooled.step} was announced: {why}", advice=_AGAIN
+        )
+    if not seen or not site.journal.all_known(one.file for one in seen):
+        return
+    before = state.records.get(site.journal.known(seen[0].file) or "")
+    if before is None or before.record.step == asked.step:
+        return
+    if not site.ledger.manifest(asked.run, before.record.id).extra.get("counted"):
+        still = f"is still step {before.record.step}: step {asked.step} was announced before it was written"
+        raise Incomplete(f"{quoted(str(asked.path))} {still}", advice=_AGAIN)
 
 
 def _roles(asked: Commit, found: Found, roles: Mapping[str, str]) -> tuple[set[str], set[str]]:

@@ -28,6 +28,7 @@ from lakemark.ports.watching import Lookout
 from lakemark.services.demote import Pending, demote, present
 from lakemark.services.find_saves import Saves, commit_directory, directories
 from lakemark.services.freshen import freshen
+from lakemark.services.no_room import Waiting, keep_note, waiting_of
 from lakemark.services.open_watched import open_watched
 from lakemark.services.problems import Problems
 from lakemark.services.rounds import Done
@@ -105,6 +106,7 @@ class Watch:
         self._collected_at: datetime | None = None
         self._moved_all_at: datetime | None = None
         self._moved: dict[str, int] = {}
+        self._waiting: dict[str, dict[Path, Waiting]] = {}
 
     # Saves
 
@@ -141,10 +143,22 @@ class Watch:
             if whole or saves.committed:
                 freshen(self.site, run)
         self._committed(saves)
+        for path, why in saves.lost:
+            self.say(f"lost {printable(path)}: {why}")
         pending += [Pending.of(printable(path), error) for path, error in saves.failed]
+        pending += [Pending(what=f"could not be read: {printable(path)}", why=why) for path, why in saves.unreadable]
+        with _gathering(pending, f"the note of what waits of {run}"):
+            self._note_waiting(run, saves, whole=whole)
         self._note(_scope(run), pending, whole=whole)
         waiting = [Pending(what=f"incomplete {printable(path)}", why=why) for path, why in saves.incomplete]
         self._note(f"{_scope(run)}, unfinished", waiting, whole=whole, patience=PATIENCE)
+
+    def _note_waiting(self, run: str, saves: Saves, *, whole: bool) -> None:
+        """A pass that looked at announcements alone can't tell that others wait no more."""
+        before = self._waiting.get(run)
+        now = ({} if whole else before or {}) | waiting_of(self.site, saves.failed)
+        keep_note(self.site, run, now, before=None if before is None else before.values())
+        self._waiting[run] = now
 
     def _spool(self, state: RunState, saves: Saves) -> None:
         """The spool is no directory of the run: only announcements are looked at."""
@@ -316,4 +330,6 @@ def _scope(run: str) -> str:
 def _add(saves: Saves, more: Saves) -> None:
     saves.committed.extend(more.committed)
     saves.incomplete.extend(more.incomplete)
+    saves.lost.extend(more.lost)
     saves.failed.extend(more.failed)
+    saves.unreadable.extend(more.unreadable)

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Self, TypedDict
 
 from lakemark.trainer.code import code_version
+from lakemark.trainer.identity import identity_of
 
 SPOOL_FORMAT: Final = "lakemark.spool/1"
 _REMOTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -138,7 +139,8 @@ class Run:
                 about["present"] = sorted({str(role) for role in present})
             if ranks is not None:
                 about["ranks"] = {"world": int(ranks.world), "files": [str(name) for name in ranks.files]}
-            self._announce(path, step, about)
+            rank_files = about["ranks"]["files"] if ranks is not None and ranks.world > 1 else ()
+            self._announce(path, step, about, rank_files)
 
     @contextmanager
     def guarded(self, step: object) -> Iterator[None]:
@@ -148,24 +150,29 @@ class Run:
         except Exception as error:  # noqa: BLE001 - whatever a framework's object or a full disk raises
             self._warn("the save of step {!r} was not announced ({!r})", step, error)
 
-    def _announce(self, path: str | os.PathLike[str], step: int, about: Mapping[str, Any]) -> None:
+    def _announce(
+        self, path: str | os.PathLike[str], step: int, about: Mapping[str, Any], rank_files: Collection[str]
+    ) -> None:
         number = int(step)
         if number < 0 or number != step:
             raise ValueError("a step is a whole number, not negative")
         place = os.fsdecode(path)
         if _REMOTE.match(place):
             raise ValueError("it was saved to an object store, not to a file system of this node")
+        place = os.path.abspath(place)
+        identity = identity_of(place, rank_files=rank_files)
         resumed = self._resume["timeline"] if self._resume is not None and self._resume_was_read else None
         announcement = {
             "format": SPOOL_FORMAT,
             "run": self.name,
-            "path": os.path.abspath(place),
+            "path": place,
             "step": number,
             "saved_at": self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "attempt": self.attempt,
             "timeline": resumed,
             "data": [self._reference(data) for data in self.data],
             **about,
+            **({} if identity is None else {"identity": identity}),
         }
         self._announced += 1
         writer = f"{os.getpid()}-{threading.get_ident()}"

@@ -14,7 +14,8 @@ from typing import BinaryIO, Final, TypeAlias
 from lakemark.adapters.memory.disk import Folder, Inode, Link, MemoryDisk, manifest_of
 from lakemark.adapters.memory.landing import read_tree
 from lakemark.adapters.memory.stores import all_missing, claimed, damage_of, kept_ledger, taken
-from lakemark.errors import Conflict, Corrupt, Incomplete, NotFound, Refused
+from lakemark.errors import Conflict, Corrupt, Incomplete, NoRoom, NotFound, Refused
+from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import File, FileType, Manifest
 from lakemark.model.ledger import Place
 from lakemark.model.record import Record
@@ -124,7 +125,7 @@ class MemoryHot:
         members: Sequence[Path] = (),
     ) -> Landed:
         if self.full():
-            raise Refused(
+            raise NoRoom(
                 f"the disk of {self.name} has {self.free_share:.0%} free, less than min_free", advice="Make room there."
             )
         self._require_ours()
@@ -149,7 +150,7 @@ class MemoryHot:
             taken=tuple(before.values()),
         )
 
-    def adopt(self, landed: Landed, record: Record) -> bool:
+    def adopt(self, landed: Landed, record: Record, *, entry: Mapping[str, JSON] | None = None) -> bool:
         if record.content != landed.manifest.content:
             raise Conflict(
                 f"the record {record.id[:12]} is of other contents than what landed", advice="Land it again."
@@ -160,7 +161,7 @@ class MemoryHot:
                 raise NotFound(f"there is no landing {landed.token}", advice="Land it again.")
             if record.id in self._tier.sealed:
                 return False
-            checkpoint = Checkpoint(record=record, manifest=landed.manifest)
+            checkpoint = Checkpoint(record=record, manifest=landed.manifest, entry=entry or {})
             self._name(checkpoint, landing.nodes)
             self._tier.sealed[record.id] = _Sealed(checkpoint, landing.linked)
             return True
@@ -272,9 +273,15 @@ class MemoryHot:
             self.disk.remove(self._tree(checkpoint.record))
             return 0 if sealed.linked else sealed.checkpoint.manifest.size_bytes
 
+    def due(self, *, now: datetime, grace: timedelta) -> bool:  # noqa: ARG002 - what is dropped goes at once
+        return False
+
     def collect(self, *, now: datetime, grace: timedelta, needed: Iterable[Checkpoint]) -> int:  # noqa: ARG002
         """Answers 0: sealed trees share no objects."""
         return 0
+
+    def claimed(self) -> Listing:
+        return self.records()
 
     def records(self) -> Listing:
         return Listing(records=tuple(sorted(self._tier.sealed)), complete=self._tier.identity is not None)

@@ -146,6 +146,13 @@ class MemoryStore:
                 shelf.condemned.setdefault(digest, now)
             return sum(len(shelf.objects[digest]) for digest in condemned & shelf.objects.keys())
 
+    def due(self, *, now: datetime, grace: timedelta) -> bool:
+        with self._reached() as shelf:
+            return any(now - since >= grace for since in shelf.condemned.values())
+
+    def claimed(self) -> Listing:
+        return self.records()
+
     def collect(self, *, now: datetime, grace: timedelta, needed: Iterable[Checkpoint]) -> int:
         with self._reached() as shelf:
             if not shelf.listing_complete:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -141,6 +141,9 @@ class MemoryWorkspace:
         times = [file.mtime_ns for path in paths for file in self.disk.identities(path)]
         return self.disk.instant(max(times)) if times else None
 
+    def unreadable(self, root: Path, *, entered: Callable[[Path], bool]) -> Iterator[tuple[Path, str]]:  # noqa: ARG002
+        yield from ()  # everything in memory can be read
+
     def digest(self, path: Path) -> str:
         return str(self.disk.inode(path).describe(path.name).digest)
 
@@ -161,7 +164,7 @@ class MemoryWorkspace:
         return data
 
     def exists(self, path: Path) -> bool:
-        return self.disk.exists(path)
+        return path in self.json or self.disk.exists(path)
 
     def save_json(self, path: Path, value: JSON) -> None:
         self.json[path] = value

@@ -1,0 +1,157 @@
+"""What waits although it is whole, and what a search can't look into: each is said."""
+
+import contextlib
+import json
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from lakemark.adapters.local import LocalWorkspace
+from lakemark.adapters.memory.lookout import MemoryLookout
+from lakemark.errors import NoRoom
+from lakemark.ports.site import Watched
+from lakemark.services.no_room import Waiting, place_of
+from lakemark.services.open_watched import nobody_s
+from lakemark.services.passed_over import unreadable
+from lakemark.services.status import RED, problems_of_room
+from lakemark.services.sweep import sweep
+from lakemark.services.watch import Watch
+from tests.services.world import OUT, RUN
+
+
+def noted(world, run=RUN):
+    site = world.site()
+    document = site.workspace.json.get(place_of(site.home, run))
+    return [] if document is None else list(Waiting.read(json.loads(json.dumps(document))))
+
+
+@pytest.fixture
+def full(world):
+    """Two saves, one of them announced, and no room."""
+    world.open()
+    world.hot.free_share, world.hot.min_free_share = 0.05, 0.1
+    trainer = world.trainer()
+    trainer.save(100)
+    world.save(200)
+    return world
+
+
+def test_whole_saves_that_wait_for_room_are_noted_until_they_are_committed(full):
+    swept = full.sweep()
+    assert [one.what for one in swept.pending if "less than min_free" in one.why] == [
+        str(OUT / "step-100"),
+        str(OUT / "step-200"),
+    ]
+    assert [one.path for one in noted(full)] == [str(OUT / "step-100"), str(OUT / "step-200")]
+    now = noted(full)[0].since + timedelta(minutes=90)
+    (problem,) = problems_of_room(RUN, noted(full), now=now)
+    assert (problem.colour, problem.since) == (RED, noted(full)[0].since)
+    assert problem.what.startswith(f"2 whole save(s) of {RUN} wait because hot is full, the first for 90 min: ")
+    full.hot.free_share = 1.0
+    full.sweep()
+    assert noted(full) == []
+    assert list(problems_of_room(RUN, noted(full), now=now)) == []
+
+
+def test_the_service_notes_them_too(full):
+    said = []
+    watch = Watch(full.site(), MemoryLookout(full.disk), say=said.append)
+    full.clock.wait(seconds=10)
+    watch.announced(None)
+    assert [one.path for one in noted(full)] == [str(OUT / "step-100")]
+    watch.found(None)
+    watch.announced(None)
+    assert [one.path for one in noted(full)] == [str(OUT / "step-100"), str(OUT / "step-200")]
+    full.hot.free_share = 1.0
+    watch.found(None)
+    assert noted(full) == []
+
+
+def test_no_room_is_said_as_what_is_refused():
+    error = NoRoom("the disk is full", advice="Make room.")
+    assert (error.kind, error.exit_code) == ("Refused", 7)
+
+
+# Watched directories that nobody opened
+
+
+@pytest.mark.parametrize("data", [None, "data/main"])
+def test_a_sweep_says_which_watched_directories_nobody_opened(world, data):
+    world.changes = {"watch": (Watched(path=Path("/train/*"), run="{name}", data=data),)}
+    for name in ("a", "b", "c"):
+        world.disk.mkdir(Path("/train") / name)
+    world.open("b", watch=None)
+    lookout = MemoryLookout(world.disk)
+    (pending,) = (one for one in sweep(world.site(), lookout=lookout).pending if one.what.startswith("saves in"))
+    assert pending.what == "saves in /train/a"
+    assert pending.why.startswith("nobody opened a: lakemark run open a (and so for 1 more)")
+    assert ("lakemark watch" in pending.why) == (data is not None)
+    assert len(list(nobody_s(world.site(), lookout, opening=True))) == (data is None)
+    assert not [one for one in sweep(world.site()).pending if one.what.startswith("saves in")]
+
+
+# Directories that can't be looked into
+
+
+@contextlib.contextmanager
+def closed(folder):
+    """Also to root, who may read everything."""
+    for above in (folder, *folder.parents):
+        if "pytest-of-" in str(above):
+            above.chmod(above.stat().st_mode | 0o755)
+    folder.chmod(0)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        folder.chmod(0o755)
+
+
+def test_directories_that_cannot_be_listed_are_named(tmp_path):
+    for name in ("private/step-9", "step-1/inside", ".lakemark-aside/7", "a/b"):
+        (tmp_path / name).mkdir(parents=True)
+    disk = LocalWorkspace()
+    with closed(tmp_path / "private"):
+        assert list(unreadable(disk, tmp_path, candidates=[])) == [(tmp_path / "private", "Permission denied")]
+        assert [path for path, _ in unreadable(disk, tmp_path / "private", candidates=[])] == [tmp_path / "private"]
+        assert list(unreadable(disk, tmp_path, candidates=[tmp_path / "private"])) == []
+    for name, told in ((".lakemark-aside", False), ("a/b", True), ("step-1/inside", True)):
+        with closed(tmp_path / name):
+            assert bool(list(unreadable(disk, tmp_path, candidates=[]))) == told
+    assert list(unreadable(disk, tmp_path / "gone", candidates=[])) == []
+
+
+class Closed:
+    """A disk of which one directory can't be listed."""
+
+    def __init__(self, disk, path):
+        self._disk, self._path = disk, path
+
+    def __getattr__(self, name):
+        return getattr(self._disk, name)
+
+    def unreadable(self, root, *, entered):
+        if entered(self._path):
+            yield self._path, "Permission denied"
+
+
+def test_a_directory_that_is_passed_over_is_said_once(world):
+    world.open()
+    world.save(100)
+    workspace = Closed(world.workspace, OUT / "private")
+    swept = world.sweep(workspace=workspace)
+    assert swept.unreadable == [(OUT / "private", "Permission denied")]
+    assert [done.record.step for done in swept.committed] == [100]
+    told = []
+    watch = Watch(world.site(workspace=workspace), MemoryLookout(world.disk), say=told.append)
+    for _ in range(3):
+        watch.announced(None)
+        watch.found(None)
+    assert told == [f"could not be read: {OUT / 'private'}: Permission denied"]
+    assert world.sweep(workspace=Closed(world.workspace, OUT / "step-100")).unreadable == []

@@ -1,0 +1,204 @@
+"""One path that is saved to again and again: what was announced of it is said of those bytes alone."""
+
+import os
+import shutil
+
+import pytest
+
+from lakemark.adapters.tree import TreeStore
+from lakemark.ports import Quiet
+from lakemark.services.layout import committed, notes_of
+from lakemark.trainer import Ranks, Run
+from tests.formats.builders import save, torch_zip
+from tests.services.on_disk import RUN, hf, plain
+
+
+class Trainer:
+    """Announces as a trainer's process does."""
+
+    def __init__(self, yard):
+        self.yard = yard
+        self.run = Run.open(RUN, environ={"LAKEMARK_RUN_FILE": str(yard.open().run_file)})
+
+    def saves(self, step, content, *, name="last.bin", **said):
+        path = save(self.yard.out / name, content)
+        self.run.saved(path, step=step, **said)
+        return path
+
+    @property
+    def waiting(self):
+        site = self.yard.site()
+        return sorted(one.step for one in site.workspace.spooled(site.spool(RUN)))
+
+
+@pytest.fixture
+def trainer(yard):
+    return Trainer(yard)
+
+
+def lightning(step):
+    return torch_zip(values={"global_step": step, "state_dict": {"w": [1.5]}, "optimizer_states": [{}]})
+
+
+def contents(yard, step):
+    site = yard.site()
+    tree = site.hot.path(site.hot.load(yard.at(step).record.id))
+    return b"".join(path.read_bytes() for path in sorted(tree.rglob("*")) if path.is_file())
+
+
+def test_a_path_overwritten_in_place_is_not_the_step_announced_before(trainer, yard):
+    path = trainer.saves(100, b"of step 100", metrics={"val_loss": 1.5})
+    path.write_bytes(b"of step 200")
+    swept = yard.sweep()
+    assert swept.committed == []
+    ((where, why),) = swept.incomplete
+    assert where == path
+    assert "step 100 was overwritten before it was committed (last.bin was written again)" in why
+    assert "does not say its step" in why
+    assert trainer.waiting == [100]
+    trainer.run.saved(path, step=200)
+    assert [done.record.step for done in yard.sweep().committed] == [200]
+    assert contents(yard, 200) == b"of step 200"
+    assert yard.at(200).record.metrics == {}
+    assert (yard.steps(), trainer.waiting) == ([200], [])
+
+
+def test_a_path_replaced_by_rename_is_the_step_that_its_file_says(trainer, yard):
+    path = trainer.saves(8, lightning(8), name="epoch=1.ckpt", metrics={"val_loss": 1.5})
+    stat = path.stat()
+    fresh = save(yard.home / "fresh", lightning(16))
+    assert fresh.stat().st_size == stat.st_size
+    os.utime(fresh, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # a clock that is coarse
+    fresh.rename(path)
+    (done,) = yard.sweep().committed
+    assert (done.record.step, done.record.metrics) == (16, {})
+    (note,) = (note for note in notes_of(committed(yard.site(), yard.at(16))) if "step 8" in note)
+    assert note == "step 8 was overwritten before it was committed (epoch=1.ckpt was written again)"
+    assert trainer.waiting == []
+    assert yard.sweep().committed == []
+
+
+@pytest.mark.parametrize("landing", ["link", "copy"])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_path_overwritten_while_it_is_landed(trainer, yard, landing, in_place):
+    path = trainer.saves(100, b"of step 100")
+
+    class Meanwhile(Quiet):
+        def expect(self, what, size_bytes):
+            if not in_place:
+                path.unlink()
+            path.write_bytes(b"of step 200")
+
+    root = yard.site().hot.root
+    hot = TreeStore(root, name="hot", node="node-a", landing=landing, min_free=0)
+    swept = yard.sweep(hot=hot, progress=Meanwhile())
+    assert swept.committed == []
+    assert "while it was landed" in swept.incomplete[0][1]
+    swept = yard.sweep(hot=hot)
+    assert swept.committed == []
+    assert "step 100 was overwritten before it was committed" in swept.incomplete[0][1]
+    trainer.run.saved(path, step=200)
+    yard.sweep(hot=hot)
+    assert (yard.steps(), contents(yard, 200), trainer.waiting) == ([200], b"of step 200", [])
+
+
+def test_what_overwrote_it_may_be_committed_by_then(trainer, yard):
+    path = trainer.saves(8, lightning(8), name="epoch=1.ckpt")
+    save(path, lightning(16))
+    yard.commit(path, 16)
+    swept = yard.sweep()
+    assert swept.committed == []
+    assert [why.endswith("; what lies there now is committed") for _, why in swept.incomplete] == [True]
+    assert (yard.steps(), trainer.waiting) == ([16], [])
+
+
+def test_a_step_announced_before_it_is_written_is_not_the_one_before(trainer, yard):
+    path = trainer.saves(100, b"of step 100")
+    yard.sweep()
+    trainer.run.saved(path, step=200)
+    swept = yard.sweep()
+    assert swept.committed == []
+    assert "is still step 100: step 200 was announced before it was written" in swept.incomplete[0][1]
+    path.unlink()
+    path.write_bytes(b"of step 200")
+    assert yard.sweep().committed == []
+    trainer.run.saved(path, step=200)
+    yard.sweep()
+    assert (contents(yard, 100), contents(yard, 200)) == (b"of step 100", b"of step 200")
+    assert (yard.steps(), trainer.waiting) == ([100, 200], [])
+
+
+def test_of_two_announcements_of_the_same_bytes_the_first_is_theirs(trainer, yard):
+    path = trainer.saves(100, b"of step 100")
+    trainer.run.saved(path, step=200)
+    assert [done.record.step for done in yard.sweep().committed] == [100]
+    assert trainer.waiting == [200]
+    trainer.saves(300, b"of step 300")
+    yard.sweep()
+    assert (yard.steps(), trainer.waiting) == ([100, 300], [])
+
+
+def test_what_is_announced_before_anything_lies_there_is_waited_for(trainer, yard):
+    path = yard.out / "step-5"
+    trainer.run.saved(path, step=5)
+    swept = yard.sweep()
+    assert [why for _, why in swept.incomplete] == ["step 5 was announced before anything lay there"]
+    assert trainer.waiting == [5]
+    plain(yard.out, 5)
+    yard.sweep()
+    assert (yard.steps(), trainer.waiting) == ([5], [])
+    trainer.run.saved(plain(yard.out, 6), step=6)
+    shutil.rmtree(yard.out / "step-6")
+    assert [why for _, why in yard.sweep().incomplete] == ["gone before it was committed"]
+    assert trainer.waiting == []
+
+
+@pytest.mark.parametrize("inside", ["model.bin", "shards/first/model.bin"])
+def test_a_folder_is_told_by_the_files_in_it(trainer, yard, inside):
+    path = yard.out / "latest"
+    for name in (inside, "steady.bin"):
+        save(path / name, b"of step 100")
+    trainer.run.saved(path, step=100)
+    save(path / inside, b"of step 200")
+    assert yard.sweep().committed == []
+    trainer.run.saved(path, step=200)
+    (path / "notes.txt").write_text("what is added later changes nothing")
+    assert [done.record.step for done in yard.sweep().committed] == [200]
+
+
+def test_other_ranks_go_on_writing(trainer, yard):
+    path = hf(yard.out, 7, without=("rng_state.pth",), **{"rng_state_0.pth": torch_zip(("python", "numpy", "cpu"))})
+    trainer.run.saved(path, step=7, ranks=Ranks(world=2, files=("rng_state_{rank}.pth",)))
+    save(path / "optimizer.pt", torch_zip(("state", "param_groups"), payload=b"more"))
+    save(path / "rng_state_1.pth", torch_zip(("python", "numpy", "cpu")))
+    assert [done.record.step for done in yard.sweep().committed] == [7]
+    again = hf(yard.out, 8, without=("rng_state.pth",), **{"rng_state_0.pth": torch_zip(("python", "numpy", "cpu"))})
+    reused = again.rename(yard.out / "latest")
+    trainer.run.saved(reused, step=8, ranks=Ranks(world=2, files=("rng_state_{rank}.pth",)))
+    save(reused / "rng_state_0.pth", torch_zip(("python", "numpy", "cpu"), payload=b"later"))
+    save(reused / "rng_state_1.pth", torch_zip(("python", "numpy", "cpu")))
+    swept = yard.sweep()
+    assert swept.committed == []
+    assert "(rng_state_0.pth was written again)" in swept.incomplete[0][1]
+
+
+def test_a_beginning_of_names_is_told_by_its_index(trainer, yard):
+    yard.unpack("keras_tf/tfckpt")
+    trainer.run.saved(yard.out / "ckpt-50", step=55)
+    yard.sweep()
+    assert 55 in yard.steps()
+    trainer.run.saved(yard.out / "ckpt-100", step=155)
+    index = yard.out / "ckpt-100.index"
+    index.write_bytes(index.read_bytes())
+    swept = yard.sweep()
+    assert 155 not in {*yard.steps(), *(done.record.step for done in swept.committed)}
+
+
+def test_a_person_may_say_what_it_is(trainer, yard):
+    path = trainer.saves(100, b"of step 100", name="model.pt", metrics={"val_loss": 1.5})
+    path.write_bytes(b"of another time")
+    done = yard.commit(path, 100)
+    assert done.record.metrics == {}
+    assert done.notes == ("step 100 was announced of other files (model.pt was written again)",)
+    yard.sweep()
+    assert (yard.steps(), trainer.waiting) == ([100], [])

@@ -1,0 +1,50 @@
+"""Which directories can't be one that a trainer saves into: those that hold the site's own places, or a whole home."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lakemark.errors import Usage, quoted
+
+if TYPE_CHECKING:
+    from lakemark.cli.session import Session
+
+_HOMES: Final = Path("/home")
+
+
+def require_watchable(here: Session, path: Path) -> None:
+    """Raises Usage. Links are followed."""
+    real = Path(os.path.realpath(path))
+    why = next((why for what, place in _places(here) if (why := _overlap(real, place, what=what))), None)
+    if why is None and (real.parent == _HOMES or any(home.is_relative_to(real) for home in _homes(here))):
+        why = "is a home directory, or holds one"
+    if why is not None:
+        raise Usage(
+            f"--watch {quoted(str(path))}: it {why}",
+            advice="Name the one directory that this run's trainer saves into.",
+        )
+
+
+def _overlap(real: Path, place: Path, *, what: str) -> str | None:
+    if place.is_relative_to(real):
+        return f"{'is' if real == place else 'holds'} {what}"
+    return f"lies in {what}" if real.is_relative_to(place) else None
+
+
+def _places(here: Session) -> Iterator[tuple[str, Path]]:
+    settings = here.settings
+    yield "the ledger", Path(os.path.realpath(settings.ledger.path))
+    for name, tier in settings.tiers.items():
+        path = getattr(tier, "path", None)
+        if path is not None:
+            yield f"the tier {name}", Path(os.path.realpath(path))
+
+
+def _homes(here: Session) -> Iterator[Path]:
+    """Of this user, and the folder of lakemark.yaml with its spools and run files."""
+    yield Path(os.path.realpath(here.parts.loaded.home))
+    home = here.environ.get("HOME") or str(Path.home())
+    yield Path(os.path.realpath(home))

@@ -1,0 +1,69 @@
+"""Whole saves that wait for room in hot: noted after each pass, so that `status` can tell without looking for them itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Self
+
+from lakemark.errors import LakemarkError, NoRoom
+from lakemark.model.canonical import JSON
+from lakemark.model.fields import Fields
+from lakemark.model.instants import to_text
+from lakemark.model.names import printable
+from lakemark.ports import Site
+
+FORMAT: Final = "lakemark.waiting/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """One of them. since: when it was saved, as far as its files tell."""
+
+    path: str
+    since: datetime
+    why: str
+
+    @classmethod
+    def read(cls, document: JSON) -> tuple[Self, ...]:
+        """Of a note; raises ValueError."""
+        read = Fields(document, "a note of waiting saves")
+        read.format(FORMAT)
+        rows = [Fields(item, "a waiting save") for item in read.items("saves")]
+        return tuple(cls(path=row.text("path"), since=row.instant("since"), why=row.text("why")) for row in rows)
+
+
+def place_of(home: Path, run: str) -> Path:
+    """Where the note of a run lies."""
+    return home / "waiting" / f"{run}.json"
+
+
+def waiting_of(site: Site, failed: Iterable[tuple[Path, LakemarkError]]) -> dict[Path, Waiting]:
+    """Of what could not be committed, that which only lacks room."""
+    return {
+        path: Waiting(path=printable(path), since=_since(site, path), why=str(error))
+        for path, error in failed
+        if isinstance(error, NoRoom)
+    }
+
+
+def keep_note(site: Site, run: str, waiting: Mapping[Path, Waiting], *, before: Collection[Waiting] | None) -> None:
+    """Writes the note of a run, unless `before` is what it says already; None: nobody knows what it says."""
+    path = place_of(site.home, run)
+    rows = _in_order(waiting.values())
+    same = before is not None and rows == _in_order(before)
+    if same or not (rows or site.workspace.exists(path)):
+        return
+    saves: list[JSON] = [{"path": one.path, "since": to_text(one.since), "why": one.why} for one in rows]
+    site.workspace.save_json(path, {"format": FORMAT, "saves": saves})
+
+
+def _in_order(rows: Iterable[Waiting]) -> list[Waiting]:
+    return sorted(rows, key=lambda one: (one.since, one.path))
+
+
+def _since(site: Site, path: Path) -> datetime:
+    written = None if site.simulated_clock else site.workspace.last_change([path])
+    return site.now() if written is None else min(written, site.now())
