@@ -26,6 +26,7 @@ ADAPTERS = {
 }
 # The edges' frameworks, by room.
 ROOMS = {
+    "backports": ["lakemark.formats.zstd"],
     "cyclopts": ["lakemark.cli"],
     "fastapi": ["lakemark.web"],
     "fsspec": ["lakemark.data"],

@@ -212,3 +212,67 @@ def tf_pointer(folder, newest):
 
 def dumps(value):
     return json.dumps(value).encode()
+
+
+def _table(paths):
+    """OCDBT's table of data files: nothing shared between names; what lies before `d/` is the path of the store."""
+    names = [path.encode() for path in paths]
+    bases = [name.rfind(b"d/") for name in names]
+    numbers = [len(names), *[0] * (len(names) - 1), *map(len, names), *bases] if names else [0]
+    return b"".join(map(varint, numbers)) + b"".join(names)
+
+
+def _columns(*columns):
+    return b"".join(varint(number) for column in columns for number in column)
+
+
+def _framed(magic, body, *, version=0):
+    content = varint(version) + b"\0" + body
+    return struct.pack(">I", magic) + struct.pack("<Q", 12 + len(content) + 4) + content + b"crc!"
+
+
+def ocdbt_leaf(values, path):
+    """A node of keys and of where their values lie: `length` bytes at `offset` of `path`; a value of bytes lies in it."""
+    keys = [key.encode() for key in values]
+    inline = [value for value in values.values() if isinstance(value, bytes)]
+    apart = [value for value in values.values() if not isinstance(value, bytes)]
+    lengths = [len(value) if isinstance(value, bytes) else value[1] for value in values.values()]
+    kinds = [int(not isinstance(value, bytes)) for value in values.values()]
+    body = b"\0" + _table([path]) + varint(len(keys)) + _columns([0] * (len(keys) - 1), map(len, keys)) + b"".join(keys)
+    body += _columns(lengths, kinds, [0] * len(apart), [offset for offset, _ in apart]) + b"".join(inline)
+    return _framed(0x0CDB20DE, body)
+
+
+def ocdbt_inner(children, *, height=1, prefix=0):
+    """children: key -> (file, offset, length) of a node; of that key its keys leave `prefix` characters out."""
+    keys, files = [key.encode() for key in children], [file for file, _, _ in children.values()]
+    body = bytes([height]) + _table(files) + varint(len(keys))
+    body += _columns([0] * (len(keys) - 1), map(len, keys), [prefix] * len(keys)) + b"".join(keys)
+    body += _columns(range(len(files)), *zip(*((at, size) for _, at, size in children.values()), strict=True))
+    return _framed(0x0CDB20DE, body + _columns(*[[1] * len(files)] * 3))
+
+
+def ocdbt_manifest(file, size, *, height=0, version=0, kind=0):
+    """Whose newest version has its root at the beginning of `file`."""
+    body = b"u" * 16 + _columns([kind, 100, 10_000]) + b"\4" + b"\1" + struct.pack("<i", 0)
+    body += _table([file]) + varint(1) + varint(1) + bytes([height])
+    body += _columns([0], [0], [size], [1], [size], [0]) + struct.pack("<Q", 1) + varint(0)
+    return _framed(0x0CDB3A2A, body, version=version)
+
+
+def ocdbt_store(folder, arrays=("params.w", "opt_state.0.mu.w", "step"), *, processes=2):
+    """What Orbax leaves: each process's node and values in files of its own, and a root that names these nodes."""
+    children = {}
+    for process in range(processes):
+        mine, at = {}, f"ocdbt.process_{process}"
+        for number, name in enumerate(arrays[process::processes]):
+            mine[f"{name}/.zarray"] = b"{}"
+            mine[f"{name}/0"] = (number * 100, 100)
+        node, file = ocdbt_leaf(mine, "d/value"), f"{at}/d/node"
+        save(folder / file, node)
+        save(folder / at / "d/value", b"v" * 100 * len(arrays[process::processes]))
+        save(folder / at / "manifest.ocdbt", ocdbt_manifest("d/node", len(node)))
+        children[arrays[process]] = (file, 0, len(node))
+    root = ocdbt_inner(children)
+    save(folder / "d/root", root)
+    save(folder / "manifest.ocdbt", ocdbt_manifest("d/root", len(root), height=1))

@@ -115,6 +115,19 @@ def test_arrays_of_several_processes_belong_to_their_file(tmp_path):
     assert RECOGNISER.judge(tmp_path / "checkpoint_900").verdict.value == "incomplete"
 
 
+def test_arrays_of_several_processes_that_are_gone_or_cut(tmp_path):
+    state = STATE | {"params": {"w": "//GDAPlaceholder:params/w", "b": "//GDAPlaceholder:params/b"}}
+    save(tmp_path / "checkpoint_900", msgpack(state))
+    for name in ("w", "b"):
+        zarr(tmp_path / "checkpoint_900_gda/params" / name)
+    assert only(tmp_path).verdict.value == "complete"
+    save(tmp_path / "checkpoint_900_gda/params/w/0.0", b"")
+    assert only(tmp_path).why == "checkpoint_900_gda/params/w/0.0 is empty"
+    zarr(tmp_path / "checkpoint_900_gda/params/w")
+    (tmp_path / "checkpoint_900_gda/params/b/.zarray").unlink()
+    assert only(tmp_path).why == "1 arrays missing: checkpoint_900_gda/params/b"
+
+
 def test_what_flax_is_writing(tmp_path):
     save(tmp_path / "checkpoint_tmp", b"\x83")
     (tmp_path / "checkpoint_tmp_gda").mkdir()
@@ -179,6 +192,12 @@ def test_t5x_by_orbax_is_orbax(tmp_path):
 def test_t5x_of_which_only_the_folder_was_made(tmp_path):
     (tmp_path / "checkpoint_2000.tmp-1795967330").mkdir()
     assert found(tmp_path) == [("checkpoint_2000.tmp-1795967330", "t5x", 2000, "temporary")]
+
+
+def test_t5x_with_an_empty_chunk(tmp_path):
+    t5x(tmp_path / "checkpoint_5")
+    save(tmp_path / "checkpoint_5/target.encoder.kernel/0.0", b"")
+    assert only(tmp_path).why == "target.encoder.kernel/0.0 is empty"
 
 
 def test_t5x_without_a_model(tmp_path):

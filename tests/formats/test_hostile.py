@@ -23,7 +23,7 @@ from lakemark.errors import Denied, LakemarkError, NotFound
 from lakemark.formats import recogniser
 from lakemark.ports import Verdict
 from tests.formats.builders import save
-from tests.formats.jax_builders import orbax, tree
+from tests.formats.jax_builders import MANIFEST, orbax, tree
 from tests.formats.test_cases import CASES, ROWS, root_of
 
 RECOGNISER = recogniser()
@@ -381,7 +381,7 @@ def test_a_hundred_thousand_small_files(tmp_path):
     shutil.rmtree(state)
     save(state / "commit_success.txt")
     save(state / "_METADATA", str(tree((), ocdbt=True)).replace("'", '"').replace("True", "true"))
-    save(state / "manifest.ocdbt", b"\x0c\xdb\x3a\x2a" + (12).to_bytes(8, "little"))
+    save(state / "manifest.ocdbt", MANIFEST)
     first = save(state / "d" / f"{0:032x}", b"some value")
     for number in range(1, 100_000):
         if number % 20_000 == 0:
@@ -389,7 +389,7 @@ def test_a_hundred_thousand_small_files(tmp_path):
             continue
         os.link(first, first.parent / f"{number:032x}")
     for process in range(1, 5):
-        save(state / f"ocdbt.process_{process}/manifest.ocdbt", b"\x0c\xdb\x3a\x2a" + (12).to_bytes(8, "little"))
+        save(state / f"ocdbt.process_{process}/manifest.ocdbt", MANIFEST)
     grew, found = looked_at(tmp_path, "find")
     assert found[:3] == ["complete", "orbax", "100"]
     assert int(found[3]) > 100_000

@@ -27,6 +27,8 @@ def only(root):
         ("best.keras", None),
         ("cp-0004.weights.h5", 4),
         ("a b=1.5_03.keras", 3),
+        ("e7.keras", 7),
+        ("ckpt12.weights.h5", 12),
     ],
 )
 def test_epochs_are_counted(tmp_path, name, step):
@@ -59,6 +61,27 @@ def test_cut_anywhere(tmp_path, name):
     for length in range(0, len(whole), 5):
         save(tmp_path / name, whole[:length])
         assert only(tmp_path).verdict.value == "incomplete", length
+
+
+def test_a_file_that_its_writer_did_not_close(tmp_path):
+    """HDF5 raises a flag while it is open, and leaves its old length in it; what is there may be of any length."""
+    whole = hdf5()
+    for content in (whole[:20] + b"\1" + whole[21:], whole + b"more", whole[:20] + b"\1" + whole[21:] + bytes(4096)):
+        save(tmp_path / "weights.01.weights.h5", content)
+        assert only(tmp_path).why == "its writer did not close it"
+
+
+def test_a_whole_model_of_before_keras_3_is_known_by_what_is_in_it(tmp_path):
+    for number in (1, 2):
+        save(tmp_path / f"cp-{number:04d}.h5", hdf5(("model_weights", "optimizer_weights")))
+        save(tmp_path / f"cell-{number:04d}.h5", hdf5(("counts", "genes")))
+    save(tmp_path / "cp-0003.h5", hdf5(("model_weights", "optimizer_weights"))[:-9])
+    assert [(name, step, verdict) for name, _, step, verdict in found(tmp_path)] == [
+        ("cp-0001.h5", 1, "complete"),
+        ("cp-0002.h5", 2, "complete"),
+        ("cp-0003.h5", 3, "incomplete"),
+    ]
+    assert next(iter(RECOGNISER.find(tmp_path))).present == ("weights", "optimizer")
 
 
 @pytest.mark.parametrize("member", ["metadata.json", "config.json", "model.weights.h5"])
@@ -133,6 +156,13 @@ def test_tensorflow_is_a_prefix(tmp_path):
 def test_prefixes(tmp_path, name, step):
     tensorflow(tmp_path, name)
     assert found(tmp_path) == [(name, "tf", step, "complete")]
+
+
+@pytest.mark.parametrize("key", ["dense/kernel/Adam", "dense/kernel/Adam_1", "beta1_power", "w/Momentum"])
+def test_slots_of_tensorflow_1(tmp_path, key):
+    tensorflow(tmp_path, "model.ckpt-7", keys={"dense/kernel": (0, 0, 40), key: (0, 40, 40)})
+    tf_pointer(tmp_path, "model.ckpt-7")
+    assert "optimizer" in RECOGNISER.judge(tmp_path / "model.ckpt-7").present
 
 
 def test_graphs_of_tensorflow_1_belong_to_it(tmp_path):

@@ -14,7 +14,7 @@ def test_torch_dist(tmp_path):
     one = only(tmp_path)
     assert (one.framework, one.step, one.verdict) == ("megatron-dist", 500, Verdict.COMPLETE), one.why
     assert {"weights", "optimizer", "scheduler"} <= set(one.present)
-    assert "rng" in one.possible
+    assert one.gaps == ("no rng",)
     for name in (".metadata", "metadata.json", "__1_0.distcp"):
         content = (folder / name).read_bytes()
         (folder / name).unlink()
@@ -77,9 +77,46 @@ def test_files_that_come_later_or_are_named_elsewhere(tmp_path):
     assert "__5_0.distcp missing, integrity.json names it" in only(tmp_path).why
 
 
+@pytest.mark.parametrize(
+    ("keys", "fqns", "present", "gaps"),
+    [
+        (("args", "opt_param_scheduler"), ("w", "rng_state/shard_0.1_1.2"), ("weights", "scheduler", "rng"), ("no optimizer",)),
+        (("args", "opt_param_scheduler", "rng_state"), ("w",), ("weights", "scheduler", "rng"), ("no optimizer",)),
+        (("args", "iteration"), ("w", "chained_0.optimizer.s.w"), ("weights", "optimizer"), ("no scheduler", "no rng")),
+    ],
+)  # fmt: skip
+def test_what_the_common_part_and_the_names_of_objects_say(tmp_path, keys, fqns, present, gaps):
+    folder = megatron(tmp_path / "iter_0000500", fqns=fqns)
+    save(folder / "common.pt", torch_zip(keys))
+    one = only(tmp_path)
+    assert (tuple(role for role in one.present if role in (*present, "rng", "scheduler")), one.gaps) == (present, gaps)
+    assert one.roles["common.pt"] == ("scheduler" if "scheduler" in present else "trainer")
+
+
+def test_what_modelopt_saves_after_it(tmp_path):
+    folder = megatron(tmp_path / "iter_0000500")
+    megatron(folder / "modelopt_state", fqns=("quantizer.amax",))
+    assert only(tmp_path).verdict is Verdict.COMPLETE, only(tmp_path).why
+    (folder / "modelopt_state/.metadata").unlink()
+    assert "no modelopt_state/.metadata" in only(tmp_path).why
+
+
+def test_a_release_of_something_else(tmp_path):
+    as_json(tmp_path / "release/metadata.json", {"version": "1.0"})
+    save(tmp_path / "release/app.bin")
+    assert found(tmp_path) == {}
+
+
+def test_optimizers_by_layer_are_numbered_by_data_rank(tmp_path):
+    folder = megatron_legacy(tmp_path / "iter_0000500", optimizer=False)
+    for rank in (0, 1, 3):
+        save(folder / f"mp_rank_0{rank % 2}/layer_wise_optimizer_{rank}.pt", torch_zip(("state",)))
+    assert "layer_wise_optimizer: 2 missing of 4" in only(tmp_path).why
+
+
 def test_the_backend_zarr(tmp_path):
     folder = tmp_path / "iter_0000500"
-    save(folder / "common.pt", torch_zip(("args",)))
+    save(folder / "common.pt", torch_zip(("args", "opt_param_scheduler")))
     as_json(folder / "metadata.json", {"sharded_backend": "zarr"})
     assert "no */.zarray" in only(tmp_path).why
     save(folder / "model.w/.zarray", "{}")

@@ -1,6 +1,7 @@
 """NeMo's folders, archives and marks."""
 
 import io
+import shutil
 import tarfile
 
 import pytest
@@ -37,6 +38,22 @@ def test_weights_without_what_comes_after_them(tmp_path):
     (folder / "weights/.metadata").unlink()
     (folder / "weights/metadata.json").unlink()
     assert [one.verdict.value for one in found(tmp_path).values()] == ["incomplete"]
+
+
+def test_saves_without_a_context_where_none_has_one(tmp_path):
+    """always_save_context=False: the last one alone has it, and only the marker tells one that is not done."""
+    names = [NAME, NAME.replace("step=500", "step=1000"), NAME.replace("step=500", "step=1500")]
+    for name in names:
+        shutil.rmtree(nemo(tmp_path / name) / "context")
+    nemo(tmp_path / f"{names[-1]}-last")
+    save(tmp_path / f"{names[-1]}-unfinished")
+    assert [one.verdict.value for name, one in found(tmp_path).items() if name in names] == [
+        "complete",
+        "complete",
+        "incomplete",
+    ]
+    nemo(tmp_path / names[1])
+    assert "no context" in found(tmp_path)[NAME].why
 
 
 def test_what_makes_it_nemo_s(tmp_path):

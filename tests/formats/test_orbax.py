@@ -1,10 +1,11 @@
+import gzip
 import shutil
 
 import pytest
 
 from lakemark.formats import recogniser
 from tests.formats.builders import as_json, save
-from tests.formats.jax_builders import TMP, leaf, ocdbt_file, orbax, orbax_state, orbax_zarr, tree, zarr
+from tests.formats.jax_builders import TMP, leaf, msgpack, ocdbt_file, orbax, orbax_state, orbax_zarr, tree, zarr
 
 RECOGNISER = recogniser()
 
@@ -224,6 +225,124 @@ def test_values_without_a_node_are_taken_at_their_word(tmp_path):
     assert only(tmp_path).verdict.value == "complete"
     save(tmp_path / "5/state/d/dddddddddddddddddddddddddddddddd", ocdbt_file() + ocdbt_file()[:-1])
     assert "bytes, it needs" in only(tmp_path).why
+
+
+def standalone(folder):
+    """What a Checkpointer leaves that is given a path of the user's."""
+    as_json(
+        folder / "_CHECKPOINT_METADATA",
+        {"item_handlers": "orbax.StandardCheckpointHandler", "commit_timestamp_nsecs": 9},
+    )
+    orbax_state(folder)
+    save(folder / "commit_success.txt", f"Checkpoint commit was successful to {folder}")
+
+
+def test_a_folder_of_the_user_s_with_a_checkpoint_per_item(tmp_path):
+    standalone(tmp_path / "step_5/params")
+    standalone(tmp_path / "step_5/opt_state")
+    assert found(tmp_path) == [("step_5", "orbax", 5, "complete")]
+    assert "optimizer" in only(tmp_path).present
+    save(tmp_path / f"step_5/ema{TMP}/_METADATA")
+    assert "temporary items inside" in only(tmp_path).why
+    shutil.rmtree(tmp_path / f"step_5/ema{TMP}")
+    (tmp_path / "step_5/opt_state/commit_success.txt").unlink()
+    assert "opt_state: no commit_success.txt" in only(tmp_path).why
+
+
+def test_items_that_do_not_say_what_they_are_to_a_bucket_s_step(tmp_path):
+    """There the step is marked last, and items have no metadata of their own."""
+    orbax(tmp_path / "5")
+    for name in ("_CHECKPOINT_METADATA", "commit_success.txt"):
+        (tmp_path / "5" / name).unlink()
+    assert "no commit_success.txt" in only(tmp_path).why
+
+
+def test_an_item_of_strings_alone_has_no_store(tmp_path):
+    orbax(tmp_path / "5", items=("pytree", "model_config"))
+    item = tmp_path / "5/model_config"
+    shutil.rmtree(item)
+    as_json(item / "_METADATA", tree((leaf("config", kind="string"),)))
+    as_json(item / "_strings.json", {"config": "{}"})
+    save(item / "commit_success.txt", "done")
+    assert (only(tmp_path).verdict.value, "config" in only(tmp_path).present) == ("complete", True), only(tmp_path).why
+    (item / "_strings.json").unlink()
+    assert only(tmp_path).why == "no model_config/_strings.json"
+
+
+def test_an_item_of_one_array_had_no_tree(tmp_path):
+    """0.5: its handler wrote a sharding and the array."""
+    orbax(tmp_path / "5", marked=False)
+    as_json(tmp_path / "5/rng/jax_random_key/_sharding", {})
+    zarr(tmp_path / "5/rng/jax_random_key/checkpoint")
+    assert only(tmp_path).verdict.value == "complete", only(tmp_path).why
+    (tmp_path / "5/rng/jax_random_key/checkpoint/.zarray").unlink()
+    assert "no rng/jax_random_key/_METADATA" in only(tmp_path).why
+
+
+def test_an_optimizer_s_item(tmp_path):
+    orbax(tmp_path / "5", items=("model", "optimizer"))
+    for name in ("model", "optimizer"):
+        as_json(tmp_path / "5" / name / "_METADATA", tree((leaf("0", "count"), leaf("0", "mu", "w"))))
+    one = only(tmp_path)
+    assert (one.present, one.possible) == (("weights", "optimizer"), ("scheduler", "rng"))
+    assert one.roles["optimizer/manifest.ocdbt"] == "optimizer"
+    shutil.rmtree(tmp_path / "5/model")
+    as_json(tmp_path / "5/_CHECKPOINT_METADATA", {"item_handlers": {"optimizer": "x"}, "commit_timestamp_nsecs": 9})
+    assert only(tmp_path).present == ("optimizer",)
+    as_json(tmp_path / "5/optimizer/_METADATA", tree((leaf("target", "w"), leaf("state", "0", "mu"))))
+    assert only(tmp_path).present == ("weights", "optimizer")
+
+
+def test_arrays_that_an_old_aggregate_file_names(tmp_path):
+    """Up to 0.6 small values lie in a msgpack file, and in the place of an array its name."""
+    folder = tmp_path / "5/default"
+    orbax_zarr(folder, leaves=(leaf("params", "w"), leaf("step")), arrays=("params.w", "step"))
+    names = {"params": {"w": "PLACEHOLDER://params.w"}, "step": "PLACEHOLDER://step", "epoch": 3}
+    save(folder / "checkpoint", msgpack(names))
+    assert only(tmp_path).verdict.value == "complete", only(tmp_path).why
+    (folder / "params.w/.zarray").unlink()
+    assert "1 of 2 arrays missing: default/params.w" in only(tmp_path).why
+    zarr(folder / "params.w")
+    save(folder / "checkpoint", msgpack(names)[:-3])
+    assert "default/checkpoint: cut" in only(tmp_path).why
+
+
+FRAME = b"\x28\xb5\x2f\xfd\x00\x58" + (1 | 5 << 3).to_bytes(3, "little") + b"hello"
+SHARD = b"chunk" + (0).to_bytes(8, "little") + (5).to_bytes(8, "little") + bytes(4)
+CODECS = {"bytes": {"name": "bytes"}, "zstd": {"name": "zstd"}, "gzip": {"name": "gzip"}}
+SHARDED = {
+    "name": "sharding_indexed",
+    "configuration": {"chunk_shape": [4, 4], "codecs": [], "index_codecs": [{"name": "bytes"}, {"name": "crc32c"}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("meta", "chunk"),
+    [
+        ({"compressor": None}, bytes(64)),
+        ({"compressor": {"id": "zstd"}}, FRAME),
+        ({"compressor": {"id": "gzip"}}, gzip.compress(bytes(64))),
+        ({"compressor": {"id": "blosc"}}, bytes(12) + (20).to_bytes(4, "little") + b"1234"),
+        ({"codecs": [CODECS["bytes"]]}, bytes(64)),
+        ({"codecs": [CODECS["bytes"], CODECS["zstd"]]}, FRAME),
+        ({"codecs": [CODECS["bytes"], CODECS["gzip"]]}, gzip.compress(bytes(64))),
+        ({"codecs": [SHARDED]}, SHARD),
+    ],
+)
+def test_chunks_say_how_long_they_are(tmp_path, meta, chunk):
+    folder = tmp_path / "5/state"
+    as_json(folder / "_METADATA", tree((leaf("w"),), ocdbt=False))
+    old = "compressor" in meta
+    grid = {"name": "regular", "configuration": {"chunk_shape": [4, 4]}}
+    new = {"zarr_format": 3, "data_type": "float32", "chunk_grid": grid}
+    of_old = {"zarr_format": 2, "dtype": "<f4", "chunks": [4, 4]}
+    as_json(folder / ("w/.zarray" if old else "w/zarr.json"), {"shape": [4, 4], **(of_old if old else new), **meta})
+    name = "w/0.0" if old else "w/c/0/0"
+    save(folder / name, chunk)
+    assert only(tmp_path).verdict.value == "complete", only(tmp_path).why
+    for length in (0, 1, len(chunk) // 2, len(chunk) - 1):
+        save(folder / name, chunk[:length])
+        assert f"state/{name}" in only(tmp_path).why, length
 
 
 def test_judged_alone_as_found(tmp_path):

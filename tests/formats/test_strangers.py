@@ -91,6 +91,8 @@ def hub(root):
     save(root / "lora/adapter_model.safetensors", safetensors())
     save(root / "torch/hub/checkpoints/resnet50-0676ba61.pth", torch_zip())
     save(root / "torch/hub/checkpoints/vgg16.pth", torch_zip())
+    save(root / "torch/hub/checkpoints/resnet18-12345678.pth", torch_zip())
+    save(root / "torch/hub/checkpoints/resnet34-b627a593.pth", torch_zip())
 
 
 @pytest.mark.parametrize("fill", [home, datasets, hub])

@@ -8,11 +8,54 @@ Training code imports `lakemark.trainer` instead, which stands alone.
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-_HOMES: dict[str, str] = {}
+if TYPE_CHECKING:
+    from lakemark.errors import LakemarkError
+    from lakemark.ports import Site
+    from lakemark.services.commit import commit
+    from lakemark.services.open_run import Opening, open_run
+    from lakemark.services.release import release
+    from lakemark.services.replicate import replicate
+    from lakemark.services.restore import restore
+    from lakemark.services.resume import resume
+    from lakemark.services.sweep import sweep
+    from lakemark.services.taking import Commit
+    from lakemark.services.verify import verify
+    from lakemark.site import open_site
+
+_HOMES = {
+    "Commit": "lakemark.services.taking",
+    "LakemarkError": "lakemark.errors",
+    "Opening": "lakemark.services.open_run",
+    "Site": "lakemark.ports",
+    "commit": "lakemark.services.commit",
+    "open_run": "lakemark.services.open_run",
+    "open_site": "lakemark.site",
+    "release": "lakemark.services.release",
+    "replicate": "lakemark.services.replicate",
+    "restore": "lakemark.services.restore",
+    "resume": "lakemark.services.resume",
+    "sweep": "lakemark.services.sweep",
+    "verify": "lakemark.services.verify",
+}
 """Public name → the module that defines it."""
 
-__all__: list[str] = []  # the keys of _HOMES, sorted
+__all__ = [
+    "Commit",
+    "LakemarkError",
+    "Opening",
+    "Site",
+    "commit",
+    "open_run",
+    "open_site",
+    "release",
+    "replicate",
+    "restore",
+    "resume",
+    "sweep",
+    "verify",
+]
 __version__ = "0.1.0"
 
 

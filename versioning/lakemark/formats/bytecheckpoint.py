@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 from lakemark.formats import numbered, sets, sharded
@@ -25,7 +26,8 @@ _LOADER: Final = re.compile(r"(?:loader|loader_ckpt|dataloader)/.+", re.ASCII | 
 class ByteCheckpoint(OfFolders):
     """`bytecheckpoint/checkpointer` of 2025: FSDP, Megatron and veScale savers share it.
 
-    Each part is written like DCP, `.metadata` renamed last in it; nothing says that all parts are done.
+    Each part is written like DCP, `.metadata` renamed last in it, or, from the second save on, before the data: what it says
+    is then what the first one said. All folders are made first; each rank that writes data also writes an extra state.
     """
 
     def claims(self, folder: Folder) -> bool:
@@ -51,11 +53,20 @@ class ByteCheckpoint(OfFolders):
         contents.check()
         if states:
             contents.ranks[_EXTRA] = len(states)
-            hole = sets.holes("extra_state_rank", states)
-            contents.problems.extend([hole] if hole else [])
+            contents.problems.extend(_lacking(folder, states))
             first = states[min(states)]
             contents.present |= told(folder, [first]).present
             contents.possible.update((Role.SCHEDULER, Role.RNG, Role.DATALOADER))
         elif folder.has_folder(_EXTRA):
             contents.problems.append(f"no file in {_EXTRA}")
         return contents.found(FRAMEWORK, self.step(folder))
+
+
+def _lacking(folder: Folder, states: Collection[int]) -> list[str]:
+    """Ranks without an extra state: up to the last that has one, or that has data of the model."""
+    data = {int(match[1]) for name in folder.sub("model").files if (match := sharded.DATA.fullmatch(name))}
+    lacking = sorted(data.difference(states))
+    hole = sets.holes("extra_state_rank", states)
+    if hole or not lacking:
+        return [hole] if hole else []
+    return [f"no extra state of rank {lacking[0]}" + (f" and {len(lacking) - 1} more" if lacking[1:] else "")]

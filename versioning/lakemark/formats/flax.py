@@ -7,10 +7,12 @@ beside it in `<prefix><step>_gda/`, renamed before it. The prefix is `checkpoint
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from lakemark.formats import zarr
 from lakemark.formats.family import Loose, OfFiles, found, temporary
 from lakemark.formats.folder import Folder, Kind, Unreadable
 from lakemark.formats.msgpack import outline
@@ -19,6 +21,7 @@ from lakemark.ports import Found
 
 FRAMEWORK: Final = "flax-legacy"
 ARRAYS: Final = "_gda"
+METADATA: Final = zarr.METADATA[0]
 _NAME: Final = re.compile(r"(?P<prefix>(?:.*[_-])?)(?P<step>\d{1,18}(?:\.\d+)?(?:e[+-]?\d+)?)", re.ASCII | re.DOTALL)
 _USUAL: Final = "checkpoint_"
 _FIRST_KEYS: Final = (b"step", b"params", b"opt_state", b"target", b"state", b"model", b"optimizer", b"batch_stats")
@@ -97,13 +100,15 @@ def _judged(folder: Folder, name: str, step: int | None) -> Found:
     arrays = folder.has_folder(beside)
     problems = [told_by.problem] if told_by.problem else []
     if told_by.placeholders and not arrays:
-        problems.append(f"{told_by.placeholders} arrays of several processes, but no {beside}/")
+        problems.append(f"{len(told_by.placeholders)} arrays of several processes, but no {beside}/")
     roles = told(_leaves(told_by.keys))
     files = {name: "weights"}
     if arrays:
         inside = folder.sub(beside)
-        files |= {f"{beside}/{one}": "weights" for one, kind in inside.walk() if kind is Kind.FILE}
+        names = [one for one, kind in inside.walk() if kind is Kind.FILE]
+        files |= {f"{beside}/{one}": "weights" for one in names}
         problems += [inside.problem] if inside.problem else []
+        problems += _array_problems(folder, beside, names, told_by.placeholders)
     return found(
         path,
         FRAMEWORK,
@@ -114,6 +119,21 @@ def _judged(folder: Folder, name: str, step: int | None) -> Found:
         possible=sorted(roles.possible),
         members=(path, folder.path / beside) if arrays else (),
     )
+
+
+def _array_problems(folder: Folder, beside: str, names: Sequence[str], wanted: Iterable[str]) -> Iterator[str]:
+    """wanted: as the file names them. A chunk of zeros alone need not be there."""
+    inside: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        inside[name.rpartition("/")[0]].append(name)
+    missing = sorted(set(wanted).difference(at for at, files in inside.items() if f"{at}/{METADATA}" in files))
+    if missing:
+        yield f"{len(missing)} arrays missing: {beside}/{missing[0]}" + (", …" if len(missing) > 1 else "")
+    for at, files in inside.items():
+        metadata = f"{at}/{METADATA}"
+        if metadata in files:
+            chunks = [f"{beside}/{name}" for name in files if name != metadata]
+            yield from zarr.problems(folder, f"{beside}/{metadata}", chunks)
 
 
 def _leaves(keys: set[tuple[str, ...]]) -> list[tuple[str, ...]]:

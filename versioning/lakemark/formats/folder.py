@@ -107,6 +107,11 @@ class Folder:
             self._subs[name] = Folder(f"{self.at.rstrip('/')}/{name}", self.depth + 1)
         return self._subs[name]
 
+    def listed(self) -> list[str]:
+        """Where the folders in it lie that `sub` made, at any depth."""
+        below = [one for sub in self._subs.values() for one in sub.listed()]
+        return [*(sub.at for sub in self._subs.values()), *below]
+
     def walk(self) -> Iterator[tuple[str, Kind]]:
         """Everything inside at any depth, folders before what they hold. A part that can't be listed sets `problem`."""
         pending = [("", self)]

@@ -2,15 +2,16 @@
 
 One file per save, under its final name: `.keras` (a zip of `metadata.json`, `config.json`, `model.weights.h5`) or
 `.weights.h5`; weights in shards are `X.weights.json`, written last, and `X_<00000>.weights.h5`. Names are the user's; a
-number in one is the epoch. BackupAndRestore overwrites `latest.weights.h5`, then `training_metadata.json`, and may keep the
-pair before as `….bkp`.
+number in one is the epoch. Before Keras 3 a whole model is one HDF5 file, `.h5`. BackupAndRestore overwrites
+`latest.weights.h5`, then `training_metadata.json`, and may keep the pair before as `….bkp`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -26,7 +27,8 @@ from lakemark.ports import Found
 FRAMEWORK: Final = "keras"
 WEIGHTS: Final = "keras-weights"
 _EPOCH: Final = re.compile(
-    r"(?:.*?(?:[-_.=]|(?<![a-z])ep(?:och)?))?(?<!\d\.)(\d{1,9})(?:[-_.](?:[A-Za-z_]+[-_=]?)?-?\d+\.\d+)*",
+    r"(?:.*?(?:[-_.=]|(?<![A-Za-z])(?:e|ep|epoch|ckpt|checkpoint|cp|weights|step|iter)))?(?<!\d\.)(\d{1,9})"
+    r"(?:[-_.](?:[A-Za-z_]+[-_=]?)?-?\d+\.\d+)*",
     re.ASCII | re.DOTALL,
 )
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d|\d{8}", re.ASCII)
@@ -35,6 +37,10 @@ _USUAL: Final = re.compile(
 )
 _OLD: Final = re.compile(r".*(?:weights|checkpoint|ckpt|epoch).*", re.ASCII | re.DOTALL)
 _SHARD: Final = re.compile(r"(?P<stem>.+)_(?P<number>\d{5})\.weights\.h5", re.ASCII | re.DOTALL)
+_SUFFIXES: Final = frozenset({"keras", "h5", "hdf5", "json", "bkp"})
+_HDF5: Final = frozenset({"h5", "hdf5"})
+_DIGITS: Final = re.compile(r"\d+", re.ASCII)
+_LOOKED_INTO: Final = 4
 _BACKUP: Final = "latest.weights.h5"
 _TRAINING: Final = "training_metadata.json"
 _LONGEST_MAP_BYTES: Final = 16 * 2**20
@@ -44,13 +50,16 @@ class Keras(OfFiles):
     """`keras` and `keras-weights`."""
 
     def loose(self, folder: Folder) -> Iterator[Loose]:
+        if folder.suffixes.isdisjoint(_SUFFIXES):
+            return
+        whole = _whole_models(folder)
         for name in folder.files:
             if name.endswith(".weights.json"):
                 yield _sharded(folder, name)
             elif name == _BACKUP and (folder.has_file(_TRAINING) or f"{name}.bkp" in folder.kinds):
                 yield _backup(folder)
             elif name.endswith((".keras", ".h5", ".hdf5")):
-                yield from _single(folder, name)
+                yield from _single(folder, name, whole)
 
 
 def epoch(stem: str) -> int | None:
@@ -63,8 +72,21 @@ def _by_epoch(one: Found) -> Found:
     return replace(one, counted=one.step is not None)
 
 
-def _single(folder: Folder, name: str) -> Iterator[Loose]:
+def _whole_models(folder: Folder) -> set[str]:
+    """Names of HDF5 files, numbers aside, of which one of the first holds a whole model; nothing else tells these."""
+    looked: dict[str, list[str]] = defaultdict(list)
+    for name in folder.files if not folder.suffixes.isdisjoint(_HDF5) else ():
+        stem, kind = _kind(name)
+        if kind is None and name.endswith((".h5", ".hdf5")) and epoch(stem) is not None:
+            looked[_DIGITS.sub("#", name)].append(name)
+    few = list(looked.items())[:_LOOKED_INTO]
+    return {like for like, names in few if any(keras_files.is_model(folder, name) for name in names[:_LOOKED_INTO])}
+
+
+def _single(folder: Folder, name: str, whole: Container[str]) -> Iterator[Loose]:
     stem, kind = _kind(name)
+    if kind is None and _DIGITS.sub("#", name) in whole:
+        kind = FRAMEWORK
     shard = _SHARD.fullmatch(name)
     if kind is None:
         return
@@ -89,7 +111,8 @@ def _kind(name: str) -> tuple[str, str | None]:
 
 def _judged(folder: Folder, name: str, kind: str, step: int | None) -> Found:
     why = broken(folder, name)
-    roles, odd = keras_files.roles_in(folder, name) if why is None else (keras_files.ASSUMED[kind == FRAMEWORK], None)
+    whole = kind == FRAMEWORK
+    roles, odd = keras_files.roles_in(folder, name) if why is None else (keras_files.ASSUMED[whole], None)
     wrong = [text for text in (why, odd) if text]
     return _by_epoch(
         found(

@@ -47,6 +47,15 @@ def roles_in(folder: Folder, name: str) -> tuple[Roles, str | None]:
         return ASSUMED[name.endswith(".keras")], str(error)
 
 
+def is_model(folder: Folder, name: str) -> bool:
+    """Whether an HDF5 file is a whole model, as Keras saved it before it had a suffix of its own."""
+    try:
+        with folder.open(name) as stream:
+            return "model_weights" in (root_names(stream) or ())
+    except (Unreadable, OSError):
+        return False
+
+
 def _of_names(names: frozenset[str] | None) -> Roles:
     if names is None:
         return _UNKNOWN

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Final
 
-from lakemark.formats import numbered, sets, sharded
+from lakemark.formats import numbered, sets, sharded, torch_file
 from lakemark.formats.contents import Contents
 from lakemark.formats.family import Loose, pointer
 from lakemark.formats.folder import Folder, Unreadable
@@ -25,10 +25,13 @@ TRACKER: Final = "latest_checkpointed_iteration.txt"
 CONFIG: Final = "metadata.json"
 COMMON: Final = "common.pt"
 INTEGRITY: Final = "integrity.json"
+RELEASE: Final = "release"
+_STARTED: Final = (".metadata", ".metadata.tmp", COMMON)
 _NAME: Final = re.compile(r"iter_(\d{7,15})", re.ASCII)
 _RANK: Final = re.compile(r"mp_rank_(?P<tp>\d{2,4})(?:_(?P<second>\d{3,4}))?(?:_(?P<third>\d{3,4}))?", re.ASCII)
 _MODEL: Final = re.compile(r"mp_rank_[\d_]+/(?:model_optim_rng|model_rng)\.pt", re.ASCII)
 _OPTIMIZER: Final = re.compile(r"mp_rank_[\d_]+/(?:distrib_optim|optim|layer_wise_optimizer_\d+)\.pt", re.ASCII)
+_LAYER_WISE: Final = re.compile(r"mp_rank_[\d_]+/layer_wise_optimizer_(\d{1,7})\.pt", re.ASCII)
 _DATALOADER: Final = re.compile(r"(?:mp_rank_[\d_]+/)?train_dataloader_dprank(?P<rank>\d{3,7})\.pt", re.ASCII)
 _SPLIT: Final = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size")
 _LONGEST_BYTES: Final = 64 * 2**20
@@ -44,17 +47,14 @@ class Megatron:
     """
 
     def claims(self, folder: Folder) -> bool:
-        named = _NAME.fullmatch(folder.name) is not None or folder.name == "release"
+        named = _NAME.fullmatch(folder.name) is not None or folder.name == RELEASE
         if named and any(_RANK.fullmatch(name) for name in folder.folders):
             return True
         if folder.has_file(CONFIG) and (folder.has_file(".metadata") or folder.has_file(COMMON)):
             return not left_over(folder.name)
-        return named and (
-            any(
-                name in (".metadata", ".metadata.tmp", CONFIG, COMMON) or name.endswith(".distcp")
-                for name in folder.files
-            )
-        )
+        if named and folder.has_file(CONFIG) and folder.name != RELEASE:
+            return True
+        return named and any(name in _STARTED or name.endswith(".distcp") for name in folder.files)
 
     def step(self, folder: Folder) -> int | None:
         match = _NAME.fullmatch(folder.name)
@@ -90,17 +90,34 @@ def add(contents: Contents, inside: str = "") -> None:
         if backend == "torch_dist" and metadata and not _has_common(names, metadata.names):
             contents.problems.append(f"no {prefix}{COMMON}")
     if COMMON in names:
-        contents.roles[f"{prefix}{COMMON}"] = Role.SCHEDULER
+        _add_common(contents, f"{prefix}{COMMON}")
     contents.roles.update({f"{prefix}{name}": Role.DATALOADER for name in names if _DATALOADER.fullmatch(name)})
     contents.roles.update({f"{prefix}{name}": Role.CONFIG for name in names if _is_config(name)})
     contents.roles.update({f"{prefix}{name}": Role.TRAINER for name in names if name == "train_state.pt"})
-    if Role.RNG not in contents.present:
-        contents.possible.add(Role.RNG)
-    if not contents.has(Role.SCHEDULER):
-        contents.possible.add(Role.SCHEDULER)
+    _add_other_parts(contents, inside)
+    if COMMON not in names or backend == "zarr":
+        contents.possible.update((Role.SCHEDULER, Role.RNG))
     _check_loaders(contents, names)
     if INTEGRITY in names:
         _check_integrity(contents, prefix, names)
+
+
+def _add_common(contents: Contents, name: str) -> None:
+    """What is in it besides arguments and counters: the schedule, in old ones the random numbers' state."""
+    said = torch_file.read(contents.folder, name)
+    inside = torch_file.roles(said).present
+    contents.roles[name] = Role.SCHEDULER if said is None or Role.SCHEDULER in inside else Role.TRAINER
+    contents.present.update(inside & {Role.SCHEDULER, Role.RNG})
+    if said is None or not said.whole:
+        contents.possible.update((Role.SCHEDULER, Role.RNG))
+
+
+def _add_other_parts(contents: Contents, inside: str) -> None:
+    """Checkpoints in it that are saved after it, such as ModelOpt's."""
+    folder = Folder(f"{contents.folder.at}/{inside}") if inside else contents.folder
+    for part in folder.folders:
+        if "distcp" in folder.sub(part).suffixes:
+            sharded.add(contents, f"{inside}/{part}".lstrip("/"), role=Role.OTHER)
 
 
 def _is_config(name: str) -> bool:
@@ -179,6 +196,9 @@ def _add_legacy(contents: Contents) -> None:
         elif _DATALOADER.fullmatch(name):
             contents.roles[name] = Role.DATALOADER
     _check_loaders(contents, set(names))
+    layers = {int(match[1]) for name in names if (match := _LAYER_WISE.fullmatch(name))}
+    hole = sets.holes("layer_wise_optimizer", layers)
+    contents.problems.extend([hole] if hole else [])
     models = sorted(name.partition("/")[0] for name in names if _MODEL.fullmatch(name))
     if not models:
         lone = contents.has(Role.DATALOADER)

@@ -41,13 +41,14 @@ _COUNTED: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 class Outline:
     """problem: why it is not whole; None where it is. keys: of maps, as paths of at most four.
 
-    texts: short strings that are the value of the key `path`. placeholders: strings that stand for an array elsewhere.
+    texts: short strings that are the value of the key `path`. placeholders: what strings that stand for an array elsewhere
+    name.
     """
 
     problem: str | None = None
     keys: set[tuple[str, ...]] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
-    placeholders: int = 0
+    placeholders: set[str] = field(default_factory=set)
 
 
 class _Cut(Exception):
@@ -155,7 +156,8 @@ class _Walk:
 
     def _note_text(self, top: _Open, text: str) -> None:
         if text.startswith(self._placeholder):
-            self._result.placeholders += 1
+            if len(self._result.placeholders) < _MOST_KEYS:
+                self._result.placeholders.add(text.removeprefix(self._placeholder))
         elif top.key == "path" and len(self._result.texts) < _MOST_KEYS:
             self._result.texts.add(text)
 

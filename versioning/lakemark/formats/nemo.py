@@ -45,8 +45,11 @@ class Nemo:
         for name in contents.files:
             if name.startswith("context/"):
                 contents.roles[name] = Role.CONFIG
-        if not folder.has_folder("context") or not folder.sub("context").files:
-            contents.problems.append("no context (written after the weights)")
+        if not _has_context(folder):
+            others = list(_done_beside(folder))
+            if folder.has_folder("context") or not others or any(map(_has_context, others)):
+                contents.problems.append("no context (written after the weights)")
+            contents.notes.append("no context, nor with those beside it: always_save_context may be off")
         megatron.add(contents, "weights")
         contents.check()
         if folder.name + UNFINISHED in _beside(folder):
@@ -61,6 +64,18 @@ class Nemo:
                 judge = partial(_archive, folder, name)
                 step = numbered.of_tag(name.removesuffix(".nemo"))
                 yield Loose(path=folder.path / name, names=(name,), judge=judge, step=step)
+
+
+def _has_context(folder: Folder) -> bool:
+    return folder.has_folder("context") and bool(folder.sub("context").files)
+
+
+def _done_beside(folder: Folder) -> Iterator[Folder]:
+    """Other saves of the run that nothing marks, but the last, which may have a context where none of the others has."""
+    parent = folder.parent
+    names = (name for name in parent.folders if name != folder.name and _NAME.fullmatch(name))
+    usual = (name for name in names if not name.endswith("-last") and not parent.has_file(name + UNFINISHED))
+    return (one for name in usual if (one := Folder(f"{parent.at}/{name}")).has_folder("weights"))
 
 
 def _beside(folder: Folder) -> set[str]:

@@ -37,6 +37,9 @@ _STRONG: Final = (".safetensors", ".ckpt", ".distcp", ".keras", ".pdparams", ".p
 _WEAK: Final = (".pt", ".pth", ".npz", ".npy", ".bin", ".h5", ".hdf5", ".msgpack", ".pkl", ".pth.tar")
 _FILES: Final = (".ckpt", ".pt", ".pth", ".npz", ".safetensors", ".bin", ".pth.tar")
 _NEED_A_WORD: Final = (".npz", ".bin")
+_HASHED: Final = re.compile(r".*-(?=\d*[a-f])[0-9a-f]{8}\.pth?", re.ASCII)
+"""Model zoos put the beginning of a digest there, which now and then is digits alone."""
+_DIGEST: Final = re.compile(r".*-\d{8}\.pth?", re.ASCII)
 _YEARS: Final = range(1900, 2101)
 
 
@@ -62,6 +65,8 @@ def of_files(names: Iterable[str], folder: str, *, first: bool) -> dict[str, int
     """
     likely = [name for name in names if name.endswith(_FILES)]
     steps = {name: step for name in likely if (step := of_file(name)) is not None}
+    if any(map(_HASHED.fullmatch, likely)):
+        steps = {name: step for name, step in steps.items() if not _DIGEST.fullmatch(name)}
     if not steps:
         return {}
     saves = folder.lower() in _OF_SAVES

@@ -133,12 +133,14 @@ def _step(folder: Folder) -> tuple[dict[str, str], list[str]]:
 def _uncommitted(folder: Folder, files: list[str], folders: list[str], handlers: Collection[str]) -> list[str]:
     """Where one item is marked, those beside it are; what they are in comes after them, the step last.
 
-    handlers: the items, where the step itself names them; what else lies beside these is the user's.
+    handlers: the items, where the step itself names them; what else lies beside these is the user's. So is a folder in
+    which each was saved by itself: then it is nothing of Orbax's, and each says when it was committed.
     """
     marked = {name.rpartition("/")[0] for name in files if name.rpartition("/")[2] == COMMITTED}
     if not marked:
         return []
-    problems = [] if "" in marked else [f"no {COMMITTED}"]
+    alone = STEP not in files and all(f"{at}/{STEP}" in files for at in marked if "/" not in at)
+    problems = [] if "" in marked or alone else [f"no {COMMITTED}"]
     problems += [f"{at}/{COMMITTED} is empty".lstrip("/") for at in sorted(marked) if not _has_bytes(folder, at)]
     with_marked = {at.rpartition("/")[0] for at in marked if at}
     for at in folders:

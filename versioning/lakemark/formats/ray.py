@@ -22,6 +22,7 @@ _NAME: Final = re.compile(
 )
 _INSIDE: Final = frozenset({".is_checkpoint", ".metadata.pkl", ".metadata.json", ".tune_metadata"})
 _BESIDE: Final = ("result.json", "progress.csv", "params.pkl", "params.json")
+_OF_EXPERIMENT: Final = (".validate_storage_marker", "tuner.pkl", "trainer.pkl")
 _TORCH: Final = (".pt", ".pth", ".ckpt", ".bin")
 _LOOKED_AT_BYTES: Final = 8 * 2**20
 _MOST_LOOKED_INTO: Final = 8
@@ -31,7 +32,9 @@ class RayTrain(OfFolders):
     """`ray/train/v2/_internal/execution/checkpoint` of ray 2.43 to 2.60; `ray/train/_internal/storage.py` of 2.7 and later.
 
     Each worker uploads its files into the folder, then the controller lists it in `checkpoint_manager_snapshot.json` (by
-    rename); before v2, Tune's `result.json` in the trial's folder names it, and ray before 2.7 has files of its own in it.
+    rename). Before v2 nothing beside it says that all workers have done so but the next report, and Tune's `result.json`,
+    which names it and is copied into the trial's folder every few minutes and in the end; the experiment's folder has files
+    of its own from the start. Ray before 2.7 has files of its own in the checkpoint.
     """
 
     def claims(self, folder: Folder) -> bool:
@@ -40,9 +43,10 @@ class RayTrain(OfFolders):
             return False
         if match["time"] or not _INSIDE.isdisjoint(folder.files):
             return True
-        return any(folder.parent.is_file(name) for name in _BESIDE[:1]) and any(
-            folder.parent.is_file(name) for name in _BESIDE[1:]
-        )
+        trial = folder.parent
+        if trial.is_file(_BESIDE[0]) and any(trial.is_file(name) for name in _BESIDE[1:]):
+            return True
+        return any(trial.parent.is_file(name) for name in _OF_EXPERIMENT)
 
     def step(self, folder: Folder) -> int | None:
         """The number of its report: of its name, or as the snapshot says."""
@@ -83,13 +87,22 @@ def _unlisted(folder: Folder) -> str | None:
 
 
 def _unnamed(folder: Folder) -> str | None:
-    """Why a trial's results do not name it; None also where they can't be asked."""
+    """Why it may not be done: neither a trial's results nor a later report speak of it. None where it says so itself."""
     parent = folder.parent
+    if not _INSIDE.isdisjoint(folder.files):
+        return None
     try:
         names = _named(parent.at, _version(parent, _BESIDE[0]))
     except (Unreadable, OSError):
+        names = frozenset()
+    if folder.name.encode() in names or any(_follows(name, folder.name) for name in parent.folders):
         return None
-    return None if not names or folder.name.encode() in names else "result.json beside it does not name it"
+    return "neither result.json beside it nor a later report names it"
+
+
+def _follows(name: str, before: str) -> bool:
+    """Of names with the same number of digits. Workers report together, and each waits until its files are there."""
+    return len(name) == len(before) and name > before and _NAME.fullmatch(name) is not None
 
 
 Version: TypeAlias = tuple[int, int, int]
@@ -114,9 +127,8 @@ def _listed(at: str, version: Version) -> dict[str, int | None]:  # noqa: ARG001
 
 @lru_cache(maxsize=16)
 def _named(at: str, version: Version) -> frozenset[bytes]:
-    """Of a result.json that is small enough to be asked."""
-    if version[1] > _LOOKED_AT_BYTES:
-        return frozenset()
+    """Of the last of a result.json: before what is left out of it there are later reports."""
     with Folder(at).open(_BESIDE[0]) as stream:
+        stream.seek(max(0, version[1] - _LOOKED_AT_BYTES))
         tail = stream.read(_LOOKED_AT_BYTES)
     return frozenset(re.findall(rb'"checkpoint_dir_name": *"(checkpoint_\d+)"', tail))

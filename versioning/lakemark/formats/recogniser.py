@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -17,6 +19,7 @@ from lakemark.formats.folder import Folder
 from lakemark.formats.layouts import Layouts
 from lakemark.formats.links import FRAMEWORK as ALIAS
 from lakemark.formats.links import LASTS, Link, judge_link, links_of
+from lakemark.formats.seen import LastSeen
 from lakemark.ports import Found, Skip, Verdict
 
 _DEEPEST: Final = 8
@@ -51,9 +54,11 @@ class FrameworkRecogniser(Layouts):
 
     families: Sequence[Family]
     last: LastFamily = field(kw_only=True)
+    _seen: LastSeen = field(default_factory=LastSeen, init=False, repr=False, compare=False)
 
     def find(self, root: Path, *, skip: Skip = _nothing) -> Iterator[Found]:
         """Of what it read it keeps the finds alone."""
+        self._seen.forget()
         candidates, links = self._candidates(Folder.of(root))
         beside = _Beside(candidates)
         results = [beside.compared(one.judge(), one) for one in candidates if not skip(one.paths)]
@@ -115,9 +120,13 @@ class FrameworkRecogniser(Layouts):
 
     def _loose_one(self, path: Path) -> Found | None:
         """Of a file, or of a path that is only the beginning of names, as TensorFlow writes it."""
-        return next(
-            (one.judge() for one in self._loose(Folder.of(path.parent)) if path in (one.path, *one.members)), None
-        )
+        seen = self._seen.of(path.parent)
+        known = seen.loose is not None
+        one = (seen.loose or seen.note(self._loose(seen.folder))).get(path)
+        if one is None and known:
+            seen = self._seen.of(path.parent, anew=True)
+            one = seen.note(self._loose(seen.folder)).get(path)
+        return one.judge() if one else None
 
     def _link(self, path: Path) -> Found:
         folder = Folder.of(path.parent)
@@ -137,40 +146,49 @@ class FrameworkRecogniser(Layouts):
         if family is None:
             return self.last.anything(path)
         one = _of_folder(family, folder)
-        parent = Folder.of(path.parent)
-        siblings = (
-            Folder(f"{parent.at}/{name}", 1)
-            for name in parent.folders
-            if name not in _PASSED_OVER and name != path.name
-        )
-        others = [_of_folder(family, sibling) for sibling in siblings if family.claims(sibling)]
-        return _Beside([one, *others]).compared(one.judge(), one)
+        return _Beside([one, *self._neighbours(family, one)]).compared(one.judge(), one)
+
+    def _neighbours(self, family: Family, one: _Candidate) -> Iterator[_Candidate]:
+        """The nearest step below it and the nearest above, of those it is compared with."""
+        if one.step is None:
+            return
+        seen = self._seen.of(one.path.parent)
+        rows = seen.steps_of(family, _PASSED_OVER)
+        at = bisect_left(rows, (one.step, ""))
+        for numbers in (range(at - 1, -1, -1), range(at, len(rows))):
+            names = (rows[number][1] for number in numbers)
+            likely = (one.path.parent / name for name in names if name != one.path.name)
+            alike = (Folder.of(path, depth=1) for path in likely if _kind(path) == _kind(one.path))
+            yield from islice((_of_folder(family, folder) for folder in alike if family.claims(folder)), 1)
 
 
 class _Beside:
     """The steps of one folder, to compare each with its neighbours: by names alone, listed when needed."""
 
     def __init__(self, candidates: Sequence[_Candidate]) -> None:
-        self._by_parent: dict[Path, list[_Candidate]] = defaultdict(list)
+        self._alike: dict[tuple[Path, bool], list[_Candidate]] = defaultdict(list)
         for one in candidates:
             if one.folder is not None and one.step is not None:
-                self._by_parent[one.path.parent].append(one)
-        for beside in self._by_parent.values():
+                self._alike[_kind(one.path)].append(one)
+        for beside in self._alike.values():
             beside.sort(key=lambda one: one.step or 0)
-        self._at = {one.path: number for beside in self._by_parent.values() for number, one in enumerate(beside)}
+        self._at = {one.path: number for beside in self._alike.values() for number, one in enumerate(beside)}
         self._counted: dict[Path, dict[str, int]] = {}
 
     def compared(self, found: Found, one: _Candidate) -> Found:
-        """Incomplete where a set of ranks is short against the step before and no later step is as short."""
+        """Incomplete where a set of ranks is short against the step before and no later step is as short.
+
+        The first is compared with the next: of what a model consists, that one can't have more.
+        """
         if found.verdict is not Verdict.COMPLETE or one.path not in self._at:
             return found
-        beside, at = self._by_parent[one.path.parent], self._at[one.path]
-        if at == 0:
+        beside, at = self._alike[_kind(one.path)], self._at[one.path]
+        if len(beside) == 1:
             return found
-        mine, before = self._counts(one), self._counts(beside[at - 1])
+        mine, other = self._counts(one), self._counts(beside[at - 1 if at else 1])
         if found.ranks_told:
-            before = {name: count for name, count in before.items() if name not in sets.SPLIT}
-        why = sets.short(mine, before)
+            other = {name: count for name, count in other.items() if name not in sets.SPLIT}
+        why = sets.short(mine, other) if at else sets.short_of_model(mine, other)
         if why is None:
             return found
         if at + 1 < len(beside) and self._counts(beside[at + 1]) == mine:
@@ -182,6 +200,11 @@ class _Beside:
             names = (name for name, _ in Folder.of(one.path).walk())
             self._counted[one.path] = sets.counts(names)
         return self._counted[one.path]
+
+
+def _kind(path: Path) -> tuple[Path, bool]:
+    """What steps must share to be compared: where they lie, and whether DeepSpeed's converter made them of others."""
+    return path.parent, path.name.endswith("_universal")
 
 
 def _of_folder(family: Family, folder: Folder) -> _Candidate:

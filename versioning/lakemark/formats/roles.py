@@ -68,9 +68,9 @@ def of_key(key: str) -> Role | None:
 def of_names(names: Iterable[str]) -> dict[str, Role | None]:
     """Of dotted names such as DCP's: by the first component after an outer one that all share, or that is known as outer.
 
-    None: nothing tells. A tensor is a weight then.
+    None: nothing tells. A tensor is a weight then. What Megatron-core adds to the name of an object says which part it is.
     """
-    split = [(name, name.split(".")) for name in names]
+    split = [(name, name.partition("/shard_")[0].split(".")) for name in names]
     shared = _shared([parts for _, parts in split])
     return {name: _of_parts(parts[shared:]) for name, parts in split}
 

@@ -8,6 +8,7 @@ iterator of each host, `PINNED` keeps the step from being removed. Steps written
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -109,16 +110,18 @@ def _state_problems(folder: Folder) -> list[str]:
 
 
 def _array_problems(folder: Folder, files: Iterable[str]) -> Iterator[str]:
-    """Chunks of zeros alone are not written, so only metadata are looked at."""
-    have = set(files)
+    """Chunks of zeros alone are not written, so a missing one means nothing."""
+    inside: dict[str, list[str]] = defaultdict(list)
+    for name in files:
+        inside[name.partition("/")[0]].append(name)
     for array in folder.folders:
         if not array.startswith(("target.", "state.")):
             continue
         metadata = f"{array}/{zarr.METADATA[0]}"
-        if metadata not in have:
+        if metadata in inside[array]:
+            yield from zarr.problems(folder, metadata, [name for name in inside[array] if name != metadata])
+        else:
             yield f"no {metadata}"
-        elif problem := zarr.problem(folder, metadata, chunks=0, full=False):
-            yield problem
 
 
 def _dataset_problems(files: Iterable[str]) -> Iterator[str]:

@@ -31,6 +31,11 @@ _PREFIX: Final = re.compile(r"(?:.*[-_.])?(\d{1,18})(?:\.ckpt|\.tf)?", re.ASCII 
 _PART: Final = re.compile(r".*-of-\d+", re.ASCII | re.DOTALL)
 _USUAL: Final = frozenset({"ckpt", "model.ckpt", "cp.ckpt", "checkpoint", "latest", "last", "best"})
 _NAMES_ONE: Final = re.compile(r'model_checkpoint_path:\s*"((?:[^"\\]|\\.)*)"')
+_OLD_SLOT: Final = re.compile(
+    r"(?:.*/)?(?:beta[12]_power(?:_\d+)?|(?:[A-Za-z]*Adam\w*|Adagrad|Adadelta|Momentum|RMSProp|Ftrl|LAMB\w*)(?:_\d+)?)",
+    re.ASCII,
+)
+"""How TensorFlow 1 names what an optimizer keeps of a variable."""
 _PEEK_BYTES: Final = 64 * 2**10
 _TEMPORARY: Final = "_temp"
 
@@ -142,7 +147,7 @@ def _roles(keys: Sequence[str]) -> set[Role]:
             roles.add(Role.OPTIMIZER)
         elif key.endswith("/ITERATOR_STATE"):
             roles.add(Role.DATALOADER)
-        elif key.startswith("optimizer/") and "/_trainable_variables/" not in key:
+        elif (key.startswith("optimizer/") and "/_trainable_variables/" not in key) or _OLD_SLOT.fullmatch(key):
             roles.add(Role.OPTIMIZER)
         elif role_of(key.split("/")[:1]) is Role.RNG:
             roles.add(Role.RNG)

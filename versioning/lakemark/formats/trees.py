@@ -23,7 +23,7 @@ _WEIGHTS: Final = _words(
 )
 _OPTIMIZER: Final = _words(
     "opt_state opt_states optimizer optimizers optimizer_state optimizer_states optim opt param_states tx_state"
-    " optimizer_with_weights .optimizer_slot"
+    " optimizer_with_weights optimizer_variables .optimizer_slot"
 )
 _RNG: Final = _words(
     "rng rngs rng_key rng_keys rng_state prng prng_key prng_state prngkey jax_random_key np_random_state"
@@ -33,8 +33,8 @@ _DATALOADER: Final = _words(
     "data_iter data_iterator data_loader dataloader iter iterator train_iter train_iterator train_ds dataset"
     " dataset_iterator train_dataset data input_pipeline grain data_state loader"
 )
-_CONFIG: Final = _words("config metrics metadata descriptor process_metadata hparams hyperparameters")
-_STEP: Final = _words("step steps global_step epoch version save_counter iteration")
+_CONFIG: Final = _words("config model_config metrics metadata descriptor process_metadata hparams hyperparameters")
+_STEP: Final = _words("step steps global_step epoch version save_counter iteration metrics_variables")
 _BY_WORD: Final = (
     (_OPTIMIZER, Role.OPTIMIZER),
     (_WEIGHTS, Role.WEIGHTS),
