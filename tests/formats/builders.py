@@ -116,6 +116,16 @@ def torch_zip_of(data, *, name="archive", payload=b"\0" * 256):
     return buffer.getvalue()
 
 
+def torch_old(value, storages, protocol=2):
+    """As `torch.save` wrote before the zips. storages: key -> how many floats; the value's tensors are in these."""
+    head = (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})
+    data = b"".join(pickle.dumps(one, protocol) for one in head) + pickled(value, protocol)
+    data += pickle.dumps(sorted(storages), protocol)
+    return data + b"".join(
+        storages[key].to_bytes(8, "little") + os.urandom(4 * storages[key]) for key in sorted(storages)
+    )
+
+
 @_torch("torch")
 class Size(tuple):
     __slots__ = ()

@@ -156,3 +156,20 @@ def test_objects_of_users_come_last(tmp_path):
     assert found(tmp_path)["checkpoint_5"].why == "no custom_checkpoint, which the step before has"
     accelerate(tmp_path / "checkpoint_6", custom=0)
     assert verdict(tmp_path, "checkpoint_5") == ("accelerate", 5, "complete")  # it registers none any more
+
+
+@pytest.mark.parametrize("name", ["step_10", "epoch_1"])
+def test_fsdp_whose_optimizer_was_not_begun(tmp_path, name):
+    dcp(tmp_path / name / "pytorch_model_fsdp_0", ranks=2, fqns=["model.w"])
+    one = found(tmp_path)[name]
+    assert (one.framework, one.verdict) == ("accelerate", Verdict.INCOMPLETE)
+    dcp(tmp_path / name / "optimizer_0", ranks=2, fqns=["optimizer.w"])
+    assert only(tmp_path).why == "no random_states_N.pkl (written last)"
+
+
+def test_a_model_alone_after_a_save_of_all_is_no_whole_save(tmp_path):
+    accelerate(tmp_path / "step_5")
+    save(tmp_path / "step_10/model.safetensors", safetensors())
+    assert found(tmp_path)["step_10"].why == "no random_states, which the step before has"
+    save(tmp_path / "step_15/model.safetensors", safetensors())
+    assert verdict(tmp_path, "step_10")[2] == "complete"

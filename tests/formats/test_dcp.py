@@ -268,6 +268,9 @@ def test_bytecheckpoint(tmp_path):
     assert (found.framework, found.step, found.resumable) == ("bytecheckpoint", 7, True)
     (tmp_path / "global_step_7/optimizer/.metadata").rename(tmp_path / "global_step_7/optimizer/.metadata.tmp")
     assert "optimizer/.metadata.tmp only" in judged(tmp_path / "global_step_7").why
+    bytecheckpoint(tmp_path / "global_step_8")
+    (tmp_path / "global_step_8/extra_state/extra_state_rank_1.pt").unlink()
+    assert judged(tmp_path / "global_step_8").why == "no extra state of rank 1"
 
 
 def olmo(folder):
@@ -302,6 +305,19 @@ def test_composer_with_a_file_per_rank(tmp_path):
     (tmp_path / "ep0-ba100-rank1.pt").unlink()
     first, *_ = RECOGNISER.find(tmp_path)
     assert (first.verdict, first.why) == (Verdict.INCOMPLETE, "rank: 1 missing of 3")
+
+
+@pytest.mark.parametrize("name", ["ba{}.pt", "ep1-ba{}.pt"])
+def test_composer_with_names_of_a_user(tmp_path, name):
+    for batch in (4, 8):
+        save(tmp_path / name.format(batch), torch_zip(values={"state": {"model": 1}, "rng": []}))
+    (tmp_path / "latest.pt").symlink_to(name.format(8))
+    first, second, pointer = RECOGNISER.find(tmp_path)
+    assert [(one.framework, one.step, one.members) for one in (first, second)] == [
+        ("composer", 4, ()),
+        ("composer", 8, ()),
+    ]
+    assert (pointer.verdict, pointer.step) == (Verdict.POINTER, 8)
 
 
 def test_composer_in_a_folder(tmp_path):
@@ -339,7 +355,20 @@ def test_ray_before_v2(tmp_path):
     save(tmp_path / "result.json", json.dumps({"checkpoint_dir_name": "checkpoint_000000"}) + "\n")
     first, second = RECOGNISER.find(tmp_path)
     assert (first.framework, first.step, first.verdict) == ("ray-train", 0, Verdict.COMPLETE)
-    assert second.why == "result.json beside it does not name it"
+    assert second.why == "neither result.json beside it nor a later report names it"
+
+
+def test_ray_before_v2_while_it_trains(tmp_path):
+    """Results are copied beside the checkpoints every few minutes; until then a later report says that one is done."""
+    save(tmp_path / "exp/.validate_storage_marker")
+    for number in range(2):
+        save(tmp_path / f"exp/trial/checkpoint_00000{number}/model.npz", torch_zip(("model",)))
+    first, second = RECOGNISER.find(tmp_path)
+    assert (first.framework, first.step, first.verdict) == ("ray-train", 0, Verdict.COMPLETE)
+    assert second.why == "neither result.json beside it nor a later report names it"
+    row = json.dumps({"checkpoint_dir_name": "checkpoint_000001", "x": 1}) + "\n"
+    save(tmp_path / "exp/trial/result.json", " " * 9_000_000 + row)
+    assert [one.verdict for one in RECOGNISER.find(tmp_path)] == [Verdict.COMPLETE, Verdict.COMPLETE]
 
 
 COMPLETE = {
@@ -438,7 +467,7 @@ def test_a_user_s_folder_with_data_of_dcp_and_no_index(tmp_path):
     save(tmp_path / "step-5/notes.txt")
     assert judged(tmp_path / "step-5").verdict is Verdict.COMPLETE
     (tmp_path / "step-5/policy/.metadata").unlink()
-    assert judged(tmp_path / "step-5").why == "'policy' has .distcp files and no .metadata"
+    assert judged(tmp_path / "step-5").why == "no policy/.metadata"
 
 
 def test_files_that_say_how_many_ranks_there_are(tmp_path):

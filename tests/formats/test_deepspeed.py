@@ -192,3 +192,92 @@ def test_a_name_may_say_any_number(tmp_path, name):
     folder = deepspeed(tmp_path / "global_step10", told=False)
     save(folder / name.format("9" * 40), torch_zip())
     assert "ranks missing" in only(tmp_path).why
+
+
+def pipeline(folder, *, layers=(0, 1, 4), stage=0):
+    """Without tensor parallelism the layers' files name no rank; each stage of the pipeline has a file of its own."""
+    deepspeed(folder, dp=2, mp=2, stage=stage)
+    for part in range(2):
+        said = {"dp_world_size": 2, "mp_world_size": 1, "ds_config": {"zero_optimization": {"stage": stage}}}
+        save(folder / f"mp_rank_{part:02d}_model_states.pt", torch_zip(values={"optimizer": {"w": [1.5]}, **said}))
+    for layer in layers:
+        save(folder / f"layer_{layer:02d}-model_states.pt", torch_zip())
+    return folder
+
+
+def test_a_pipeline_whose_layers_name_no_rank(tmp_path):
+    for step in (5, 10, 15):
+        pipeline(tmp_path / f"global_step{step}")
+    assert {one.verdict for one in found(tmp_path).values()} == {Verdict.COMPLETE}
+    (tmp_path / "global_step5/layer_01-model_states.pt").unlink()
+    (tmp_path / "global_step15/layer_04-model_states.pt").unlink()
+    assert found(tmp_path)["global_step5"].why == "layers: 2 of 3, as the step after has"
+    assert verdict(tmp_path, "global_step10") == ("deepspeed", 10, "complete")
+    assert found(tmp_path)["global_step15"].why == "layers for 2 of 3 ranks, as the step before has"
+
+
+def test_the_last_stage_of_a_pipeline(tmp_path):
+    for step in (5, 10):
+        pipeline(tmp_path / f"global_step{step}")
+    (tmp_path / "global_step10/mp_rank_01_model_states.pt").unlink()
+    assert found(tmp_path)["global_step10"].why == "model_states for 1 of 2 ranks, as the step before has"
+
+
+def test_a_stage_that_has_its_optimizer_and_no_model(tmp_path):
+    folder = pipeline(tmp_path / "global_step5", stage=1)
+    assert only(tmp_path).verdict is Verdict.COMPLETE
+    (folder / "mp_rank_01_model_states.pt").unlink()
+    assert only(tmp_path).why == "no model_states of model rank 1, and it has optim_states"
+
+
+def test_the_last_optimizer_of_experts_is_missed_against_the_step_before(tmp_path):
+    for step in (5, 10):
+        folder = deepspeed(tmp_path / f"global_step{step}", stage=0)
+        for rank in range(2):
+            save(folder / f"layer_0_expert_{rank}_mp_rank_00_model_states.pt", torch_zip())
+            save(folder / f"expp_rank_{rank}_mp_rank_00_optim_states.pt", torch_zip(("optimizer",)))
+    assert verdict(tmp_path, "global_step10") == ("deepspeed", 10, "complete")
+    (folder / "expp_rank_1_mp_rank_00_optim_states.pt").unlink()
+    assert found(tmp_path)["global_step10"].why == "expert optim_states for 1 of 2 ranks, as the step before has"
+
+
+def universal(folder, *, parameters=("0.weight", "0.bias"), stage=2):
+    """As `ds_to_universal.py` leaves it: a parameter without a gradient has its weights alone."""
+    deepspeed(folder, dp=2, stage=stage, optimizer=False)
+    for parameter in parameters:
+        for state in ("fp32", "exp_avg", "exp_avg_sq", "step"):
+            save(folder / f"zero/{parameter}/{state}.pt", torch_zip(("param",)))
+    save(folder / "zero/frozen/fp32.pt", torch_zip(("param",)))
+    save(folder / "zero/optimizer_state.pt", torch_zip(("param_groups",)))
+    return folder
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_every_lost_file_of_a_universal_checkpoint_is_seen(tmp_path, stage):
+    folder = universal(tmp_path / "global_step10_universal", stage=stage)
+    assert only(tmp_path).verdict is Verdict.COMPLETE, only(tmp_path).why
+    for file in sorted(folder.rglob("*.pt")):
+        if "frozen" in file.parts:
+            continue  # nothing else says that there is such a parameter
+        content = file.read_bytes()
+        file.unlink()
+        assert only(tmp_path).verdict is Verdict.INCOMPLETE, file
+        file.write_bytes(content)
+
+
+def test_a_conversion_that_broke_off(tmp_path):
+    folder = tmp_path / "global_step10_universal"
+    save(folder / "tmp/0.weight/0/fp32.00", torch_zip(("param",)))
+    assert verdict(tmp_path, folder.name) == ("deepspeed", 10, "incomplete")
+    for state in ("fp32", "exp_avg", "exp_avg_sq"):
+        save(folder / f"zero/0.weight/{state}.pt", torch_zip(("param",)))
+    assert "no model_states" in only(tmp_path).why
+
+
+def test_a_universal_checkpoint_is_not_compared_with_those_it_was_made_of(tmp_path):
+    pipeline(tmp_path / "global_step5", stage=1)
+    universal(tmp_path / "global_step5_universal")
+    pipeline(tmp_path / "global_step10", stage=1)
+    assert {one.verdict for one in found(tmp_path).values()} == {Verdict.COMPLETE}
+    universal(tmp_path / "global_step10_universal", parameters=("0.weight",))
+    assert found(tmp_path)["global_step10_universal"].why == "parameters for 2 of 3 ranks, as the step before has"

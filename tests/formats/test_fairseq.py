@@ -72,3 +72,23 @@ def test_a_grid_of_parts_and_shards(tmp_path):
 def test_a_cut_file(tmp_path):
     save(tmp_path / "checkpoint_1_500.pt", torch_zip(KEYS)[:-1])
     assert verdict(tmp_path, "checkpoint_1_500.pt") == ("fairseq", 500, "incomplete")
+
+
+def test_metaseq_s_names_say_no_epoch(tmp_path):
+    for part in range(2):
+        for shard in range(2):
+            save(tmp_path / f"checkpoint_4000-model_part-{part}-shard{shard}.pt", torch_zip(("model",)))
+    one = only(tmp_path)
+    assert (one.framework, one.step, one.verdict, len(one.members)) == ("fairseq", 4000, Verdict.COMPLETE, 4)
+    (tmp_path / "checkpoint_4000-model_part-1-shard0.pt").unlink()
+    assert only(tmp_path).why == "1 of 4 shards missing"
+
+
+def test_experts(tmp_path):
+    for rank in range(3):
+        save(tmp_path / f"checkpoint_1_500-rank-{rank}.pt", torch_zip(("model",)))
+    save(tmp_path / "checkpoint_1_500-shared.pt", torch_zip(("model",)))
+    one = only(tmp_path)
+    assert (one.framework, one.step, one.verdict, len(one.members)) == ("fairseq", 500, Verdict.COMPLETE, 4)
+    (tmp_path / "checkpoint_1_500-rank-1.pt").unlink()
+    assert only(tmp_path).why == "shard: 1 missing of 3"

@@ -9,6 +9,7 @@ import pytest
 from lakemark import formats
 from lakemark.errors import NotFound
 from lakemark.ports import Verdict
+from tests.formats.builders import torch_zip
 
 RECOGNISER = formats.recogniser()
 
@@ -298,3 +299,34 @@ def test_a_folder_with_a_file_that_is_being_written_is_not_whole(tmp_path, name)
         (tmp_path / "step-4" / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "step-4" / file).write_bytes(b"x")
     assert RECOGNISER.judge(tmp_path / "step-4").verdict is Verdict.INCOMPLETE
+
+
+def test_roles_by_names_and_keys(tmp_path):
+    folder = tmp_path / "step_100"
+    for name, keys in (("optimizer", ("state", "param_groups")), ("scheduler", ("last_epoch",)), ("rng", ("x",))):
+        save(folder / f"{name}.pt", torch_zip(keys))
+    save(folder / "model.safetensors", safetensors())
+    (found,) = RECOGNISER.find(tmp_path)
+    assert (found.framework, found.verdict, found.resumable) == ("generic", Verdict.COMPLETE, True)
+    assert dict(found.roles) == {
+        "optimizer.pt": "optimizer", "scheduler.pt": "scheduler", "rng.pt": "rng", "model.safetensors": "weights",
+    }  # fmt: skip
+    (folder / "rng.pt").unlink()
+    (found,) = RECOGNISER.find(tmp_path)
+    assert (found.possible, found.resumable, found.gaps) == (("rng",), None, ())
+
+
+def test_a_file_that_holds_all_has_no_one_role(tmp_path):
+    save(tmp_path / "step_100/lit_model.pth", torch_zip(("model", "optimizer", "iter_num")))
+    (found,) = RECOGNISER.find(tmp_path)
+    assert (found.present, found.roles) == (("weights", "optimizer", "trainer"), {})
+
+
+def test_a_rank_that_is_missing_between_others(tmp_path):
+    for rank in range(3):
+        save(tmp_path / f"step_100/rank_{rank}.pt", torch_zip())
+        save(tmp_path / f"step_100/actor/model_world_size_3_rank_{rank}.pt", torch_zip())
+    assert verdicts(tmp_path) == {"step_100": ("complete", 100)}
+    (tmp_path / "step_100/rank_1.pt").unlink()
+    (found,) = RECOGNISER.find(tmp_path)
+    assert (found.verdict, found.why) == (Verdict.INCOMPLETE, "rank: 1 missing of 3")

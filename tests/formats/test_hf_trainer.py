@@ -197,3 +197,19 @@ def test_what_git_lfs_leaves_in_place_of_a_file(tmp_path, name):
     text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 1234567890\n"
     save(tmp_path / name, text)
     assert headers.broken(Folder.of(tmp_path), name) == "it is what Git LFS left in its place"
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt"])
+def test_the_optimizer_and_its_schedule_are_saved_together(tmp_path, name):
+    (hf_trainer(tmp_path / "checkpoint-5") / name).unlink()
+    one = only(tmp_path)
+    assert (one.verdict, one.why) == (Verdict.INCOMPLETE, one.why)
+    assert one.why.startswith(f"no {name.removesuffix('.pt')}, and the ")
+
+
+def test_what_is_pushed_to_the_hub(tmp_path):
+    folder = hf_trainer(tmp_path / "last-checkpoint", step=40)
+    one = only(tmp_path)
+    assert (one.framework, one.step, one.verdict, one.notes) == ("hf-trainer", 40, Verdict.COMPLETE, ())
+    (folder / "trainer_state.json").unlink()
+    assert found(tmp_path) == {}

@@ -83,8 +83,8 @@ def test_a_folder_of_fsdp(tmp_path):
     folder = sharded(tmp_path / "epoch=0-step=8.ckpt", ranks=2)
     one = only(tmp_path)
     assert (one.framework, one.step, one.verdict) == ("lightning", 8, Verdict.COMPLETE), one.why
-    assert {"weights", "optimizer"} <= set(one.present)
-    assert {"scheduler", "rng"} <= set(one.possible)
+    assert {"weights", "optimizer", "scheduler"} <= set(one.present)
+    assert one.gaps == ("no rng",)
     (folder / "meta.pt").unlink()
     assert "no meta.pt (written last)" in only(tmp_path).why
     (folder / ".metadata").unlink()
@@ -145,3 +145,28 @@ def test_a_last_that_is_all_that_is_left(tmp_path, target):
     (tmp_path / "latest").symlink_to("run-7")
     assert verdict(tmp_path, "last.ckpt") == ("alias", None, "pointer")
     assert list(found(tmp_path)) == ["last.ckpt"]
+
+
+def lightning(**more):
+    """As `dump_checkpoint` writes it."""
+    said = {
+        "epoch": 1,
+        "global_step": 16,
+        "pytorch-lightning_version": "2.6.6",
+        "state_dict": {"w": [1.5]},
+        "loops": {},
+    }
+    return torch_zip(values={**said, "optimizer_states": [], "lr_schedulers": [], **more})
+
+
+@pytest.mark.parametrize(
+    "name", ["model.ckpt", "000-0.073.ckpt", "ckpt_01_99.ckpt", "best_model.ckpt", "model-v1.ckpt"]
+)
+def test_a_name_of_a_user_s_template(tmp_path, name):
+    save(tmp_path / name, lightning())
+    one = only(tmp_path)
+    assert (one.framework, one.step, one.verdict) == ("lightning", 16, Verdict.COMPLETE)
+    assert one.present == ("weights", "optimizer", "scheduler", "trainer")
+    save(tmp_path / name, lightning()[:-40])
+    one = only(tmp_path)
+    assert (one.framework, one.verdict) == ("lightning", Verdict.INCOMPLETE)

@@ -118,6 +118,17 @@ def test_nemo_1_s_last_is_a_file():
     }
 
 
+def test_composer_s_link_of_a_user_s_name():
+    assert said("composer", "ba8.pt", {"latest.pt": LINK}) == {"latest.pt": ("symlink", "ba8.pt")}
+
+
+def test_metaseq_s_last_has_the_same_parts():
+    names = [f"checkpoint_4000-model_part-{part}-shard0.pt" for part in range(2)]
+    assert said("fairseq", names[0], {}, *names) == {
+        f"checkpoint_last-model_part-{part}-shard0.pt": ("copy", names[part]) for part in range(2)
+    }
+
+
 def test_composer_s_links_are_by_rank():
     assert said("composer", "ep0-ba1-rank0.pt") == {"latest-rank0.pt": ("symlink", "ep0-ba1-rank0.pt")}
     both = said("composer", "ep0-ba1", {}, "ep0-ba1-rank0.pt", "ep0-ba1-rank1.pt")

@@ -3,14 +3,15 @@
 import io
 import os
 import pickle
+import tracemalloc
 import zipfile
 
 import pytest
 
-from lakemark.formats import recogniser, torch_file
+from lakemark.formats import headers, recogniser, torch_file
 from lakemark.formats.folder import Folder
 from lakemark.formats.roles import EVERYTHING
-from tests.formats.builders import Storage, Tensor, pickled, save, torch_zip, torch_zip_of
+from tests.formats.builders import Storage, Tensor, pickled, save, torch_old, torch_zip, torch_zip_of
 
 RECOGNISER = recogniser()
 
@@ -145,3 +146,59 @@ def test_files_of_one_step_are_one_checkpoint(tmp_path):
     assert [path.name for path in found.members] == ["model-100.pt", "optimizer-100.pt"]
     assert dict(found.roles) == {"model-100.pt": "weights", "optimizer-100.pt": "optimizer"}
     assert (found.resumable, found.gaps) == (False, ("no scheduler", "no rng"))
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_every_cut_of_an_old_file_is_seen(tmp_path, protocol):
+    value = {"model": {key: Tensor(Storage(key, 300)) for key in ("0", "1", "2")}}
+    data = torch_old(value, {"0": 300, "1": 300, "2": 300}, protocol)
+    for name in ("a.pth", "checkpoint.pth.tar", "pytorch_model.bin"):
+        save(tmp_path / name, data)
+        assert headers.broken(Folder.of(tmp_path), name) is None
+    for length in (40, 90, 200, len(data) - 3000, len(data) - 1300, len(data) - 100, len(data) - 1):
+        save(tmp_path / "a.pth", data[:length])
+        assert "truncated" in (headers.broken(Folder.of(tmp_path), "a.pth") or ""), length
+    save(tmp_path / "a.pth", data + b"x")
+    assert "truncated" in (headers.broken(Folder.of(tmp_path), "a.pth") or "")
+
+
+def test_an_old_file_that_lies_about_lengths_costs_nothing(tmp_path):
+    head = b"".join(pickle.dumps(one, 2) for one in (0x1950A86A20F9469CFC6C, 1001, {}))
+    file = save(tmp_path / "a.pth", head + b"\x80\x04\x8e" + (2**40).to_bytes(8, "little"))
+    os.truncate(file, 1 << 34)
+    tracemalloc.start()
+    try:
+        headers.broken(Folder.of(tmp_path), "a.pth")
+        assert tracemalloc.get_traced_memory()[1] < 200 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_many_storages_of_nothing(tmp_path):
+    data = torch_old({"w": 1}, {f"{key:06d}": 0 for key in range(3000)})
+    save(tmp_path / "a.pth", data)
+    assert headers.broken(Folder.of(tmp_path), "a.pth") is None
+
+
+def test_files_of_ranks_and_what_is_said_of_them_belong_to_their_step(tmp_path):
+    for step in (100, 200):
+        save(tmp_path / f"model_{step:06d}.pt", torch_zip(("model",)))
+        save(tmp_path / f"meta_{step:06d}.json", "{}")
+        save(tmp_path / f"eval_{step:06d}.json", "{}")
+        for rank in range(3):
+            save(tmp_path / f"optim_{step:06d}_rank{rank}.pt", torch_zip(("state", "param_groups")))
+    first, second = RECOGNISER.find(tmp_path)
+    assert [path.name for path in first.members] == [
+        "model_000100.pt", "meta_000100.json", *(f"optim_000100_rank{rank}.pt" for rank in range(3)),
+    ]  # fmt: skip
+    assert (first.verdict, second.verdict, second.roles["optim_000200_rank2.pt"]) == (
+        "complete",
+        "complete",
+        "optimizer",
+    )
+    (tmp_path / "optim_000100_rank1.pt").unlink()
+    (tmp_path / "optim_000200_rank2.pt").unlink()
+    (tmp_path / "optim_000200_rank1.pt").unlink()
+    first, second = RECOGNISER.find(tmp_path)
+    assert first.why == "optim of rank: 1 missing of 3"
+    assert second.why == "1 of 2 files of ranks, as the step before has"

@@ -39,7 +39,10 @@ class Accelerate(OfFolders):
             name.startswith("random_states_") and name.endswith(".pkl") for name in files
         ):
             return not left_over(folder.name)
-        started = not _FIRST.isdisjoint(files) or folder.has_folder("pytorch_model_fsdp_0")
+        sharded = any(hf_files.fsdp_role_of(name) is Role.WEIGHTS for name in folder.folders)
+        if sharded and _NAMED.fullmatch(folder.name) is None and _OF_TRAINER.isdisjoint(files):
+            return not left_over(folder.name)
+        started = not _FIRST.isdisjoint(files) or sharded
         second = folder.has_file("scheduler.bin") or folder.has_file("optimizer.bin")
         if started and second and _OF_TRAINER.isdisjoint(files):
             return not left_over(folder.name)

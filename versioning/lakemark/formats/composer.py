@@ -18,7 +18,7 @@ from lakemark.ports import Found
 
 FRAMEWORK: Final = "composer"
 SHARDED: Final = "composer-fsdp"
-_FILE: Final = re.compile(r"(?P<base>ep\d{1,9}-ba(?P<step>\d{1,15}))-rank(?P<rank>\d{1,7})\.pt", re.ASCII)
+_FILE: Final = re.compile(r"(?P<base>(?:ep\d{1,9}-)?ba(?P<step>\d{1,15}))(?:-rank(?P<rank>\d{1,7}))?\.pt", re.ASCII)
 _FOLDER: Final = re.compile(r"(?:ep\d{1,9}-)?ba(\d{1,15})", re.ASCII)
 _REMOTE_POINTER: Final = re.compile(r"latest-rank\d{1,7}\.pt\.symlink", re.ASCII)
 _REST: Final = (Role.OPTIMIZER, Role.SCHEDULER, Role.RNG, Role.DATALOADER, Role.TRAINER)
@@ -26,11 +26,12 @@ _LONGEST_POINTER_BYTES: Final = 4096
 
 
 class Composer:
-    """`composer/callbacks/checkpoint_saver.py` and `composer/checkpoint` of 0.12 to 0.32: default names.
+    """`composer/callbacks/checkpoint_saver.py` and `composer/checkpoint` of 0.12 to 0.32.
 
-    A file holds `state` (model, optimizers, schedulers, dataset_state, …) and `rng`. Old sharded saves have one for each
-    rank: together they are one checkpoint, spoken of by what their names share. `latest-rank<r>.pt` is a link to the file,
-    or to the folder; for object stores a text file `latest-rank<r>.pt.symlink` that names it.
+    Default names, with or without rank and epoch. A file holds `state` (model, optimizers, schedulers, dataset_state, …) and
+    `rng`. Old sharded saves have one for each rank: together they are one checkpoint, spoken of by what their names share.
+    `latest-rank<r>.pt` is a link to the file, or to the folder; for object stores a text file `latest-rank<r>.pt.symlink`
+    that names it.
     """
 
     def claims(self, folder: Folder) -> bool:
@@ -52,9 +53,9 @@ class Composer:
         if "pt" in folder.suffixes:
             ranks: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
             for name in folder.files:
-                match = _FILE.fullmatch(name) if name.startswith("ep") else None
+                match = _FILE.fullmatch(name) if name.startswith(("ep", "ba")) else None
                 if match:
-                    ranks[match["base"], int(match["step"])][int(match["rank"])] = name
+                    ranks[match["base"], int(match["step"])][int(match["rank"] or 0)] = name
             most = max(map(len, ranks.values()), default=0)
             yield from (
                 _loose(folder, base, step, names, alone=most == 1) for (base, step), names in sorted(ranks.items())

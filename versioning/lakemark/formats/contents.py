@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -11,12 +12,15 @@ from typing import Final
 from lakemark.formats import headers
 from lakemark.formats.family import found
 from lakemark.formats.folder import Folder, Kind, Unreadable
-from lakemark.formats.sets import short_of
+from lakemark.formats.sets import holes, short_of
 from lakemark.formats.unfinished import unfinished
 from lakemark.model.checkpoint import Role
 from lakemark.ports import Found
 
 _SHARD: Final = re.compile(r"(.*model)-\d{5}-of-\d{5}(\.(?:safetensors|bin))", re.ASCII)
+_PART: Final = re.compile(
+    r"(?P<inside>(?:.*/)?)shard-(?P<rank>\d{5,7})-(?P<model>model-\d{5,7}-of-\d{5,7}\.safetensors)", re.ASCII
+)
 _LONGEST_INDEX_BYTES: Final = 64 * 2**20
 
 
@@ -56,12 +60,22 @@ class Contents:
         )
 
     def check_shards(self) -> None:
-        """Hugging Face's shards: none missing, and the index that is written after them names those that are there."""
-        self.problems.extend(short_of(self.files))
+        """Hugging Face's shards: none missing, and the index that is written after them names those that are there.
+
+        The parts of shards that each rank writes with DCP's `HuggingFaceStorageWriter` have no index; a rank that holds
+        nothing of a shard has no part of it.
+        """
+        parts = [match for name in self.files if (match := _PART.fullmatch(name))]
+        whole = [name for name in self.files if not _PART.fullmatch(name)]
+        self.problems.extend(short_of([*whole, *{f"{match['inside']}{match['model']}" for match in parts}]))
+        ranks: dict[str, set[int]] = defaultdict(set)
+        for match in parts:
+            ranks[match["inside"]].add(int(match["rank"]))
+        self.problems.extend(hole for inside, seen in ranks.items() if (hole := holes(f"{inside}shard", seen, first=1)))
         for name in self.files:
             if name.endswith(".index.json") and name in self.roles:
                 self.check_index(name)
-        shards = {f"{match[1]}{match[2]}.index.json" for name in self.files if (match := _SHARD.fullmatch(name))}
+        shards = {f"{match[1]}{match[2]}.index.json" for name in whole if (match := _SHARD.fullmatch(name))}
         self.problems.extend(f"no {index}" for index in sorted(shards.difference(self.files)))
 
     def check_index(self, name: str) -> None:

@@ -21,7 +21,7 @@ from lakemark.ports import Found
 FRAMEWORK: Final = "deepspeed"
 POINTERS: Final = ("latest", "latest_universal")
 _STATES: Final = ("_model_states.pt", "optim_states.pt", "-model_states.pt")
-_TAG: Final = re.compile(r"global_step(\d{1,15})(?:_universal)?", re.ASCII)
+_TAG: Final = re.compile(r"global_step(\d{1,15})(?P<universal>_universal)?", re.ASCII)
 _MODEL: Final = re.compile(r"(?:zero_pp_rank_(?P<dp>\d+)_)?mp_rank_(?P<mp>\d+)_model_states\.pt", re.ASCII)
 _OPTIMIZER: Final = re.compile(
     r"(?:bf16_|fp16_)?zero_pp_rank_(?P<dp>\d+)_mp_rank_(?P<mp>\d+)_?optim_states\.pt", re.ASCII
@@ -30,14 +30,16 @@ _EXPERT: Final = re.compile(
     r"(?:layer_(?P<layer>\d+)_)?expert_(?P<expert>\d+)_mp_rank_(?P<mp>\d+)_model_states\.pt", re.ASCII
 )
 _EXPERT_OPTIMIZER: Final = re.compile(r"expp_rank_(?P<dp>\d+)_mp_rank_(?P<mp>\d+)_optim_states\.pt", re.ASCII)
-_LAYER: Final = re.compile(r"layer_(?P<layer>\d+)-model_(?P<mp>\d+)-model_states\.pt", re.ASCII)
+_LAYER: Final = re.compile(r"layer_(?P<layer>\d+)(?P<rank>(?:-[a-z]+_\d+)*)-model_states\.pt", re.ASCII)
 _OFFLOADED: Final = re.compile(r"offloaded_tensors/rank(?P<rank>\d+)/.+", re.ASCII)
 _UNIVERSAL: Final = re.compile(
-    r"zero/(?:.+/)?(?P<state>fp32|exp_avg|exp_avg_sq|step|optimizer_state)(?:\.\d+)?\.pt", re.ASCII
+    r"zero/(?:(?P<parameter>.+)/)?(?P<state>fp32|exp_avg|exp_avg_sq|step|optimizer_state)(?:\.\d+)?\.pt", re.ASCII
 )
+_CONVERTED: Final = frozenset({"zero", "tmp"})
 _TOLD: Final = ("dp_world_size", "mp_world_size", "zero_optimization.stage", "zero_optimization.mics_shard_size")
 _IN_FIRST: Final = frozenset({Role.WEIGHTS, Role.OPTIMIZER, Role.SCHEDULER, Role.RNG, Role.DATALOADER})
 _LONGEST_POINTER_BYTES: Final = 4096
+_SHOWN: Final = 5
 
 
 class DeepSpeed:
@@ -51,11 +53,12 @@ class DeepSpeed:
     def claims(self, folder: Folder) -> bool:
         if holds_states(folder):
             return not left_over(folder.name)
-        return (
-            _TAG.fullmatch(folder.name) is not None
-            and not any(name.endswith((".distcp", ".safetensors")) or name == ".metadata" for name in folder.files)
-            and not folder.folders
-        )
+        tag = _TAG.fullmatch(folder.name)
+        if tag is None or any(
+            name.endswith((".distcp", ".safetensors")) or name == ".metadata" for name in folder.files
+        ):
+            return False
+        return not folder.folders or (tag["universal"] is not None and _CONVERTED.issuperset(folder.folders))
 
     def step(self, folder: Folder) -> int | None:
         match = _TAG.fullmatch(folder.name)
@@ -93,7 +96,7 @@ def add(contents: Contents, inside: str = "") -> None:
     problems = _model(names) + _experts(names)
     optimizer = [name for name in names if _OPTIMIZER.fullmatch(name) or _EXPERT_OPTIMIZER.fullmatch(name)]
     problems += _grid("optim_states", _OPTIMIZER, names) + _grid("expp_rank optim_states", _EXPERT_OPTIMIZER, names)
-    problems += _offloaded(names)
+    problems += _offloaded(names) + _universal(names)
     problems += _told(contents, prefix, names)
     contents.problems.extend(f"{prefix}{problem}" if prefix else problem for problem in problems)
     first = next((f"{prefix}{name}" for name in names if _MODEL.fullmatch(name)), None)
@@ -131,16 +134,16 @@ def _role(name: str) -> Role | None:
 
 def _model(names: Sequence[str]) -> list[str]:
     models = [match for name in names if (match := _MODEL.fullmatch(name))]
-    if not models and not any(_UNIVERSAL.fullmatch(name) for name in names):
+    if not models:
         return ["no model_states"]
     problems = _grid("model_states", _MODEL, names)
     layers = [match for name in names if (match := _LAYER.fullmatch(name))]
-    seen: dict[int, set[int]] = defaultdict(set)
+    seen: dict[str, set[int]] = defaultdict(set)
     for match in layers:
-        seen[int(match["mp"])].add(int(match["layer"]))
+        seen[match["rank"]].add(int(match["layer"]))
     if len({frozenset(one) for one in seen.values()}) > 1:
         problems.append("layer files: not the same layers for each model rank")
-    mp = sets.holes("layer model ranks", seen)
+    mp = sets.holes("layer model ranks", {int(rank) for one in seen if (rank := one.removeprefix("-model_")).isdigit()})
     return problems + ([mp] if mp else [])
 
 
@@ -190,30 +193,60 @@ def _offloaded(names: Sequence[str]) -> list[str]:
     return [hole] if hole else []
 
 
+def _universal(names: Sequence[str]) -> list[str]:
+    """`checkpoint/ds_to_universal.py`: per parameter its weights and the same states of the optimizer as any other has.
+
+    A parameter that had no gradient has its weights alone. What the optimizer has in common follows, then the model's files.
+    """
+    seen: dict[str, set[str]] = defaultdict(set)
+    common = False
+    for name in names:
+        match = _UNIVERSAL.fullmatch(name)
+        if match and match["parameter"]:
+            seen[match["parameter"]].add(match["state"])
+        common = common or (match is not None and match["state"] == "optimizer_state")
+    if not seen:
+        return []
+    whole = set().union(*seen.values())
+    lacking = [
+        f"zero/{parameter}: no {state}"
+        for parameter, states in seen.items()
+        for state in sorted((whole if states != {"fp32"} else {"fp32"}) - states)
+    ]
+    return [*lacking[:_SHOWN], *([] if common else ["no zero/optimizer_state.pt"])]
+
+
 def _told(contents: Contents, prefix: str, names: Sequence[str]) -> list[str]:
     """What the first rank's file says of how many ranks there are, and whether their optimizer states lie in files."""
-    first = next((name for name in sorted(names) if _MODEL.fullmatch(name)), None)
-    if first is None:
+    models = [match for name in sorted(names) if (match := _MODEL.fullmatch(name))]
+    if not models:
         return []
-    said = integers(contents.folder, f"{prefix}{first}", _TOLD)
+    said = integers(contents.folder, f"{prefix}{models[0][0]}", _TOLD)
+    if said.get("zero_optimization.mics_shard_size", 0) > 0:
+        return []
     optimizer = {(int(m["dp"]), int(m["mp"])) for name in names if (m := _OPTIMIZER.fullmatch(name))}
-    dp = said.get("dp_world_size", 0)
-    if said.get("zero_optimization.mics_shard_size", 0) > 0 or any(_UNIVERSAL.fullmatch(name) for name in names):
-        return []
-    have = {rank for rank, _ in optimizer}
+    parts = {int(match["dp"]) for match in models if match["dp"]}
+    stage = said.get("zero_optimization.stage", 0)
+    elsewhere = any(_EXPERT_OPTIMIZER.fullmatch(name) or _UNIVERSAL.fullmatch(name) for name in names)
+    if not optimizer and stage > 0 and not elsewhere:
+        return [f"no optim_states, and its ZeRO stage is {stage}"]
+    have, dp = {rank for rank, _ in optimizer}, said.get("dp_world_size", 0)
     if optimizer and dp > len(have):
         return [f"optim_states for {len(have)} of {dp} data ranks"]
-    parts = {int(match["dp"]) for name in names if (match := _MODEL.fullmatch(name)) and match["dp"]}
     if parts and max(dp, len(have)) > len(parts):
         return [f"model_states for {len(parts)} of {max(dp, len(have))} data ranks"]
-    stage = said.get("zero_optimization.stage", 0)
-    if not optimizer and stage > 0 and not any(_EXPERT_OPTIMIZER.fullmatch(name) for name in names):
-        return [f"no optim_states, and its ZeRO stage is {stage}"]
-    mp = {int(match["mp"]) for name in names if (match := _MODEL.fullmatch(name))}
-    contents.ranks_told = dp == len(have or parts or {0}) and said.get("mp_world_size") == len(mp)
-    if not any(_LAYER.fullmatch(name) for name in names) and said.get("mp_world_size", 0) > len(mp):
-        return [f"model_states for {len(mp)} of {said['mp_world_size']} model ranks"]
-    return []
+    alone = {rank for _, rank in optimizer}.difference(int(match["mp"]) for match in models)
+    if alone:
+        return [f"no model_states of model rank {min(alone)}, and it has optim_states"]
+    if any(_LAYER.fullmatch(name) for name in names):
+        return []  # each stage of a pipeline counts as a model rank, and nothing says how many there are
+    mp = len({match["mp"] for match in models})
+    contents.ranks_told = dp == len(have or parts or {0}) and said.get("mp_world_size") == mp
+    return _short_of_model_ranks(mp, said.get("mp_world_size", 0))
+
+
+def _short_of_model_ranks(count: int, told_count: int) -> list[str]:
+    return [f"model_states for {count} of {told_count} model ranks"] if told_count > count else []
 
 
 def _pointed(folder: Folder) -> Iterator[str]:

@@ -17,10 +17,12 @@ from lakemark.ports import Found
 
 FRAMEWORK: Final = "fairseq"
 _NAME: Final = re.compile(
-    r"(?P<base>checkpoint(?:(?P<epoch>\d{1,9})|_(?P<of>\d{1,9})_(?P<updates>\d{1,15})|(?P<copy>_best|_last|\.best_.+?_-?\d+\.\d+)))"
-    r"(?P<shard>(?:-(?:model_part-|shard)\d{1,7})+)?\.pt(?P<tmp>\.tmp)?",
+    r"(?P<base>checkpoint(?:(?P<epoch>\d{1,9})|_(?P<of>\d{1,9})_(?P<updates>\d{1,15})|_(?P<alone>\d{1,15})(?=-)"
+    r"|(?P<copy>_best|_last|\.best_.+?_-?\d+\.\d+)))"
+    r"(?P<shard>(?:-(?:model_part-|shard|rank-)\d{1,7})+|-shared)?\.pt(?P<tmp>\.tmp)?",
     re.ASCII,
 )
+_SHARED: Final = "-shared.pt"
 _MAYBE: Final = (".pt", ".pt.tmp")
 _SUFFIXES: Final = frozenset({"pt", "tmp"})
 _REST: Final = (Role.OPTIMIZER, Role.SCHEDULER, Role.DATALOADER, Role.TRAINER)
@@ -31,7 +33,8 @@ class Fairseq(OfFiles):
 
     The first due name is written as `<name>.tmp` and renamed; the others, and always `checkpoint_best.pt` and
     `checkpoint_last.pt`, are byte copies made after it: no step. `checkpoint<epoch>.pt` names no step either; it is
-    fairseq's only beside others of its names. `-shard<i>` and `-model_part-<i>` before the suffix: together one checkpoint.
+    fairseq's only beside others of its names. `-shard<i>` and `-model_part-<i>` before the suffix, of
+    experts `-rank-<i>` and `-shared`: together one checkpoint; metaseq's such names say no epoch.
     """
 
     def loose(self, folder: Folder) -> Iterator[Loose]:
@@ -56,8 +59,9 @@ class Fairseq(OfFiles):
 
 
 def _step(base: str) -> int | None:
-    match = _NAME.fullmatch(f"{base}.pt")
-    return int(match["updates"]) if match and match["updates"] else None
+    match = _NAME.fullmatch(f"{base}-shared.pt")
+    updates = (match["updates"] or match["alone"]) if match else None
+    return int(updates) if updates else None
 
 
 def _numbers(name: str) -> tuple[list[int], str]:
@@ -67,7 +71,8 @@ def _numbers(name: str) -> tuple[list[int], str]:
 
 def _loose(folder: Folder, base: str, names: tuple[str, ...], *, most: int) -> Loose:
     path = folder.path / names[0]
-    members = tuple(folder.path / name for name in names) if len(names) > 1 or _numbers(names[0])[0] else ()
+    alone = len(names) == 1 and not _numbers(names[0])[0] and not names[0].endswith(_SHARED)
+    members = () if alone else tuple(folder.path / name for name in names)
     return Loose(
         path=path,
         names=names,
@@ -103,7 +108,9 @@ def _judge(
 
 def _holes(names: tuple[str, ...]) -> list[str]:
     """Holes in the grid of model parts × shards, or in either alone."""
-    numbers = [tuple(_numbers(name)[0]) for name in names]
+    numbers = [tuple(_numbers(name)[0]) for name in names if not name.endswith(_SHARED)]
+    if not numbers:
+        return [f"{_SHARED} alone"]
     widths = {len(one) for one in numbers}
     if len(widths) > 1:
         return ["shards of different kinds"]
@@ -114,7 +121,7 @@ def _holes(names: tuple[str, ...]) -> list[str]:
         count *= len(seen)
         problems.append(sets.holes("shard", seen))
     said = [problem for problem in problems if problem]
-    return said or ([f"{count - len(names)} of {count} shards missing"] if count > len(names) else [])
+    return said or ([f"{count - len(numbers)} of {count} shards missing"] if count > len(numbers) else [])
 
 
 def _temporary(folder: Folder, name: str) -> Found:

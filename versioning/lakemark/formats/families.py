@@ -12,6 +12,7 @@ from lakemark.formats.accelerate import Accelerate
 from lakemark.formats.bytecheckpoint import ByteCheckpoint
 from lakemark.formats.composer import Composer
 from lakemark.formats.dcp import Dcp, TitanExport
+from lakemark.formats.dcp_parts import DcpParts
 from lakemark.formats.deepspeed import DeepSpeed
 from lakemark.formats.fairseq import Fairseq
 from lakemark.formats.family import Family, Loose
@@ -58,6 +59,7 @@ BUILT_IN: Final[tuple[Family, ...]] = (
     Keras(),
     Flax(),
     Dcp(),
+    DcpParts(),
     TorchFiles(),
 )
 

@@ -13,18 +13,24 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from lakemark.errors import quoted
 from lakemark.formats import headers, numbered
-from lakemark.formats.family import Loose
+from lakemark.formats.family import Loose, ordered
 from lakemark.formats.family import pointer as points
 from lakemark.formats.folder import Folder, Kind, Unreadable
-from lakemark.formats.sets import short_of
+from lakemark.formats.roles import EVERYTHING, of_key
+from lakemark.formats.sets import holes, per_rank, short_of
+from lakemark.formats.torch_file import told
 from lakemark.formats.unfinished import unfinished
+from lakemark.model.checkpoint import Role
+from lakemark.model.judging import resumes
 from lakemark.ports import Found, Verdict
 
 FRAMEWORK: Final = "generic"
@@ -59,6 +65,13 @@ _MARKER: Final = re.compile(
     r"(?:_success|_complete|_?done|complete|commit_success|(?P<before>.+)\.(?:done|complete|success))(?:\.txt)?",
     re.ASCII | re.IGNORECASE,
 )
+_RANK: Final = "rank"
+_SAFE: Final = ".safetensors"
+_OF_TENSORS: Final = (".pt", ".pth", ".bin", ".ckpt", _SAFE)
+_MOST_LOOKED_INTO: Final = 64
+_WORD: Final = re.compile(
+    r"(?P<word>[A-Za-z][A-Za-z_]*?)(?:_world_size_\d+)?(?:[-_]?rank)?[-_]?\d*(?:-of-\d+)?\.\w+", re.ASCII
+)
 _READ: Final = frozenset({".safetensors", ".npz", ".pt", ".pth", ".ckpt", ".keras", ".h5", ".bin", ".pkl", ".json"})
 
 
@@ -87,9 +100,11 @@ class GenericFamily:
 
     def loose(self, folder: Folder) -> Iterator[Loose]:
         first = folder.depth == 0
-        steps = numbered.of_files(folder.files, folder.name, first=first)
-        for step in sorted(set(steps.values())):
-            yield _set(folder, step, [name for name in steps if steps[name] == step])
+        steps: dict[int, list[str]] = defaultdict(list)
+        for name, step in numbered.of_files(folder.files, folder.name, first=first).items():
+            steps[step].append(name)
+        for step, names in sorted(steps.items()):
+            yield _set(folder, step, names)
         for name in folder.files:
             meant = _meant(name) if "tmp" in name or name.endswith(_ENDS) else None
             if meant is not None and numbered.of_files((meant,), folder.name, first=first):
@@ -141,6 +156,8 @@ def _folder(folder: Folder) -> Found:
     if folder.problem:
         return _found(path, step, Verdict.INCOMPLETE, f"it can't be read: {folder.problem}")
     lacking = short_of(name for name, kind in folder.walk() if kind is Kind.FILE)
+    ranks = per_rank(name for name, kind in folder.walk() if kind is Kind.FILE)
+    lacking += [hole for name, seen in sorted(ranks.items()) if name.endswith(_RANK) and (hole := holes(name, seen))]
     if lacking:
         return _found(path, step, Verdict.INCOMPLETE, lacking[0])
     without = next((one for one in _dcp(folder) if not any(name.endswith(".metadata") for name in one.files)), None)
@@ -149,7 +166,29 @@ def _folder(folder: Folder) -> Found:
     if not count:
         return _found(path, step, Verdict.INCOMPLETE, "it has no file yet")
     said = "" if step is not None else "; its name says no step"
-    return _found(path, step, Verdict.COMPLETE, f"{count} files, none of them unfinished{said}")
+    return _told(folder, _found(path, step, Verdict.COMPLETE, f"{count} files, none of them unfinished{said}"))
+
+
+def _told(folder: Folder, found: Found) -> Found:
+    """With the roles that the names and keys of torch's and safetensors files say. What else there is nobody knows."""
+    names = [name for name, kind in folder.walk() if kind is Kind.FILE and name.endswith(_OF_TENSORS)]
+    roles: dict[str, str] = {}
+    present: set[str] = set()
+    for name in names[:_MOST_LOOKED_INTO]:
+        match = _WORD.fullmatch(name.rpartition("/")[2])
+        role = of_key(match["word"]) if match else None
+        inside = set()
+        if role in (None, Role.WEIGHTS):
+            inside = {Role.WEIGHTS.value} if name.endswith(_SAFE) else told(folder, [name]).present
+        present |= inside
+        if role is not None and inside <= {role.value}:
+            roles[name] = role.value
+    have = ordered({*present, *roles.values()} - {Role.OTHER})
+    if not have:
+        return found
+    maybe = ordered({role.value for role in EVERYTHING} - set(have))
+    resumable, gaps = resumes(have, maybe)
+    return replace(found, roles=roles, present=have, possible=maybe, resumable=resumable, gaps=gaps)
 
 
 def _dcp(folder: Folder) -> Iterator[Folder]:

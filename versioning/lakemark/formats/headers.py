@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Callable
 from typing import BinaryIO, Final
 
+from lakemark.formats import torch_old
 from lakemark.formats.folder import Folder, Unreadable
 
 _LONGEST_HEADER_BYTES: Final = 100_000_000
@@ -30,7 +31,7 @@ _BY_TORCH: Final = re.compile(
 def broken(folder: Folder, name: str) -> str | None:
     """Why the file `name` is not whole; None where it is, or where its format says nothing of its length."""
     check = _CHECKS.get(os.path.splitext(name)[1].lower())  # noqa: PTH122 - of a name, not a path
-    if _BY_TORCH.fullmatch(name.rpartition("/")[2]):
+    if name.endswith(".pth.tar") or _BY_TORCH.fullmatch(name.rpartition("/")[2]):
         check = _torch
     return None if check is None else _checked(folder, name, check)
 
@@ -73,10 +74,12 @@ def _zip(stream: BinaryIO, size_bytes: int) -> str | None:
 
 
 def _torch(stream: BinaryIO, size_bytes: int) -> str | None:
-    """A zip, or a pickle of old, which has no length; neither begins with zeros, as what a dead machine never wrote does."""
+    """A zip, or pickles and storages of old; neither begins with zeros, as what a dead machine never wrote does."""
     why = _zip(stream, size_bytes)
     stream.seek(0)
-    return why or ("it begins with zeros" if stream.read(4) == bytes(4) else None)
+    if why or stream.read(4) == bytes(4):
+        return why or "it begins with zeros"
+    return torch_old.broken(stream, size_bytes)
 
 
 def _must_be_zip(stream: BinaryIO, size_bytes: int) -> str | None:
@@ -114,23 +117,28 @@ def _json(stream: BinaryIO, size_bytes: int) -> str | None:
 
 
 def _hdf5(stream: BinaryIO, size_bytes: int) -> str | None:
-    """HDF5 File Format Specification, superblock: its end-of-file address is the file's length."""
+    """HDF5 File Format Specification, superblock: its end-of-file address is the file's length, once it was closed.
+
+    Until then its consistency flags say that it is open for writing.
+    """
     start = stream.read(96)
     if not start.startswith(_HDF5):
         return "it is no HDF5 file"
     version = start[8] if len(start) > 8 else -1  # noqa: PLR2004 - the superblock's version
     if version in (0, 1):
         width = start[13] if len(start) > 13 else 8  # noqa: PLR2004 - where it is said
-        at = 24 + (4 if version else 0) + 2 * width
+        at, flags = 24 + (4 if version else 0) + 2 * width, start[20:21]
     elif version in (2, 3):
         width = start[9] if len(start) > 9 else 8  # noqa: PLR2004 - where it is said
-        at = 12 + 2 * width
+        at, flags = 12 + 2 * width, start[11:12]
     else:
         return "HDF5 superblock cut" if version < 0 else None
     if at + width > len(start):
         return "HDF5 superblock cut"
     end = int.from_bytes(start[at : at + width], "little")
-    return f"{size_bytes} bytes, its superblock says {end}" if end > size_bytes else None
+    if end > size_bytes:
+        return f"{size_bytes} bytes, its superblock says {end}"
+    return "its writer did not close it" if flags[0] & 1 or end < size_bytes else None
 
 
 def _tf_index(stream: BinaryIO, size_bytes: int) -> str | None:

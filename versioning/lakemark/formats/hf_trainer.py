@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from lakemark.formats import hf_files, sets
+from lakemark.formats import deepspeed, hf_files, sets
 from lakemark.formats.contents import Contents
 from lakemark.formats.family import OfFolders, temporary
 from lakemark.formats.folder import Folder, Unreadable
@@ -19,6 +19,7 @@ FRAMEWORK: Final = "hf-trainer"
 STATE: Final = "trainer_state.json"
 ARGUMENTS: Final = "training_args.bin"
 _NAME: Final = re.compile(r"(?P<tmp>tmp-)?checkpoint-(?P<step>\d{1,15})", re.ASCII)
+_OF_HUB: Final = "last-checkpoint"
 _EVIDENCE: Final = frozenset(
     {
         STATE, ARGUMENTS, "config.json", "generation_config.json", "adapter_config.json", "model.safetensors",
@@ -35,10 +36,13 @@ class HfTrainer(OfFolders):
 
     FSDP adds `pytorch_model_fsdp_0/` and `optimizer_0/` (DCP), DeepSpeed a folder of its own with `latest` beside it, XLA
     `rank<r>-of-<w>-optimizer.pt`. Other ranks' `rng_state_<r>.pth` may come after `trainer_state.json`; how many there will
-    be is said in `training_args.bin` and seen from DeepSpeed's and DCP's files.
+    be is said in `training_args.bin` and seen from DeepSpeed's and DCP's files. `push_to_hub` keeps the newest as
+    `last-checkpoint/`, whose step its state says.
     """
 
     def claims(self, folder: Folder) -> bool:
+        if folder.name == _OF_HUB:
+            return folder.has_file(STATE) and folder.has_file(ARGUMENTS)
         return _NAME.fullmatch(folder.name) is not None and (
             not _EVIDENCE.isdisjoint(folder.files)
             or any(hf_files.fsdp_role_of(name) or name.startswith("global_step") for name in folder.folders)
@@ -53,11 +57,11 @@ class HfTrainer(OfFolders):
         contents = hf_files.contents_of(folder)
         _check(contents)
         step = self.step(folder)
-        _check_state(contents, step)
+        said = _check_state(contents, step)
         if folder.name.startswith("tmp-"):
             why = "; ".join(["tmp- prefix", *contents.problems])
             return temporary(folder.path, FRAMEWORK, step, why, roles=contents.roles)
-        return contents.found(FRAMEWORK, step)
+        return contents.found(FRAMEWORK, said if folder.name == _OF_HUB else step)
 
 
 def _check(contents: Contents) -> None:
@@ -65,7 +69,17 @@ def _check(contents: Contents) -> None:
     weights = [name for name, role in contents.roles.items() if role is Role.WEIGHTS and not name.endswith(".json")]
     if not weights:
         contents.problems.append("no weights")
+    if not any(deepspeed.holds_states(contents.folder.sub(name)) for name in contents.folder.folders):
+        _check_pair(contents)
     _check_ranks(contents)
+
+
+def _check_pair(contents: Contents) -> None:
+    """`_save_optimizer_and_scheduler` writes both, or with `save_only_model` neither; DeepSpeed may keep them in its own."""
+    have = {role for role in (Role.OPTIMIZER, Role.SCHEDULER) if contents.has(role)}
+    if len(have) == 1:
+        other = Role.SCHEDULER if Role.OPTIMIZER in have else Role.OPTIMIZER
+        contents.problems.append(f"no {other}, and the {have.pop()} is there")
 
 
 def _check_ranks(contents: Contents) -> None:
@@ -83,19 +97,21 @@ def _check_ranks(contents: Contents) -> None:
         contents.problems.append(f"rng_state for {len(ranks)} of {world} ranks")
 
 
-def _check_state(contents: Contents, step: int | None) -> None:
+def _check_state(contents: Contents, step: int | None) -> int | None:
+    """Answers the step that it says."""
     if STATE not in contents.files:
         contents.problems.append(f"no {STATE}")
-        return
+        return None
     try:
         state = json.loads(contents.folder.text(STATE, longest_bytes=_LONGEST_STATE_BYTES))
     except (Unreadable, ValueError, RecursionError):
-        return  # said with the headers
+        return None  # said with the headers
     if not isinstance(state, dict):
         contents.problems.append(f"{STATE}: no state of a trainer")
-        return
+        return None
     said, best = state.get("global_step"), state.get("best_model_checkpoint")
-    if isinstance(said, int) and said != step:
+    if isinstance(said, int) and step is not None and said != step:
         contents.notes.append(f"{STATE} says step {said}")
     if isinstance(best, str) and best.startswith("/") and Path(best).parent != contents.folder.path.parent:
         contents.notes.append(f"{STATE} names the best checkpoint by an absolute path: {best[:500]!r}")
+    return said if isinstance(said, int) and said >= 0 else None

@@ -10,7 +10,7 @@ from typing import Final
 from lakemark.formats import deepspeed, headers, numbered, sets, sharded
 from lakemark.formats.contents import Contents
 from lakemark.formats.family import Loose, found
-from lakemark.formats.folder import Folder
+from lakemark.formats.folder import Folder, Unreadable
 from lakemark.formats.torch_file import told
 from lakemark.formats.torch_numbers import integers
 from lakemark.formats.unfinished import left_over
@@ -33,6 +33,8 @@ _COPY: Final = re.compile(
     r"(?:last|best|final)(?:-v\d+)?\.ckpt|.+-last(?:-v\d+)?\.ckpt|on_exception\.ckpt", re.ASCII | re.DOTALL
 )
 _XLA: Final = re.compile(r"checkpoint_rank-\d+-of-\d+\.pth", re.ASCII)
+_VERSION: Final = b"pytorch-lightning_version"
+_BEGINNING_BYTES: Final = 4096
 _IN_ONE: Final = (Role.WEIGHTS, Role.OPTIMIZER, Role.SCHEDULER, Role.RNG, Role.DATALOADER, Role.TRAINER)
 
 
@@ -42,8 +44,8 @@ class Lightning:
     A file is a zip of `torch.save`, renamed where the temporary folder is on the same file system and copied where it is
     not: then half of it may lie under the final name. FSDP and model-parallel strategies write a folder with DCP files and
     `meta.pt` last, DeepSpeed's a folder with the tag `checkpoint`, XLA's one with `checkpoint_rank-<r>-of-<w>.pth`.
-    `last.ckpt` is a copy or a link. A metric's name with `/` makes folders. NeMo's `<name>-unfinished` beside it says that
-    it is not done, and `<name>-EMA.ckpt` belongs to it.
+    A file whose name a user's template made is known by how it begins. `last.ckpt` is a copy or a link. A metric's name with
+    `/` makes folders. NeMo's `<name>-unfinished` beside it says that it is not done, and `<name>-EMA.ckpt` belongs to it.
     """
 
     def claims(self, folder: Folder) -> bool:
@@ -81,7 +83,9 @@ class Lightning:
 
     def loose(self, folder: Folder) -> Iterator[Loose]:
         for name in folder.files if "ckpt" in folder.suffixes else ():
-            if not name.endswith(_SUFFIX) or not (_STEP.fullmatch(name) or _NAMED.fullmatch(name)):
+            if not name.endswith(_SUFFIX):
+                continue
+            if not (_STEP.fullmatch(name) or _NAMED.fullmatch(name) or _says_so(folder, name)):
                 continue
             stem = name.removesuffix(_SUFFIX)
             if stem.endswith(_AVERAGED) and folder.has_file(stem.removesuffix(_AVERAGED) + _SUFFIX):
@@ -90,6 +94,15 @@ class Lightning:
             members = tuple(folder.path / one for one in names) if len(names) > 1 else ()
             judge = partial(_file, folder, tuple(names))
             yield Loose(path=folder.path / name, names=tuple(names), judge=judge, step=_step(name), members=members)
+
+
+def _says_so(folder: Folder, name: str) -> bool:
+    """Whether a file of a user's own name begins as `dump_checkpoint` lets it: epoch, global_step, Lightning's version."""
+    try:
+        with folder.open(name) as stream:
+            return _VERSION in stream.read(_BEGINNING_BYTES)
+    except (Unreadable, OSError):
+        return False
 
 
 def _step(name: str) -> int | None:
@@ -117,7 +130,9 @@ def _sharded(contents: Contents) -> None:
     sharded.add(contents)
     if META in contents.files:
         contents.roles[META] = Role.TRAINER
-        contents.possible.update((Role.SCHEDULER, Role.RNG, Role.DATALOADER))
+        inside = told(contents.folder, [META])
+        contents.present.update(inside.present)
+        contents.possible.update(inside.possible)
     else:
         contents.problems.append(f"no {META} (written last)")
 

@@ -29,7 +29,7 @@ _DEEPSPEED: Final = (
     ),
     ("experts", re.compile(r"(?:layer_(\d{1,7})_)?expert_(\d{1,7})_mp_rank_(\d{1,7})_model_states\.pt", re.ASCII)),
     ("expert optim_states", re.compile(r"expp_rank_(\d{1,7})_mp_rank_(\d{1,7})_optim_states\.pt", re.ASCII)),
-    ("layers", re.compile(r"layer_(\d{1,7})-model_(\d{1,7})-model_states\.pt", re.ASCII)),
+    ("layers", re.compile(r"layer_(\d{1,7})(?:-[a-z]+_(\d{1,7}))?(?:-[a-z]+_(\d{1,7}))?-model_states\.pt", re.ASCII)),
 )
 _OFFLOADED: Final = re.compile(r"offloaded_tensors/rank(\d{1,7})/.+", re.ASCII | re.DOTALL)
 _WORLD: Final = ("dp_world_size", "mp_world_size", "zero_optimization.stage", "zero_optimization.mics_shard_size")
@@ -268,8 +268,7 @@ def _orbax(part: _Part) -> None:
         elif last in zarr.METADATA:
             above = f"{at.rpartition('/')[0]}/".lstrip("/")
             part.want(f"{above}_METADATA", f"{above}checkpoint")
-            why = zarr.problem(part.folder, name, chunks=0, full=False)
-            part.problems.extend([why] if why else [])
+            part.problems.extend(zarr.problems(part.folder, name))
         numbered = _JSON_OF.fullmatch(name)
         if numbered:
             part.members[f"{numbered[1] or ''}process_*-of-{numbered[3]}.json"].add((int(numbered[2]),))

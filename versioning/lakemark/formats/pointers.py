@@ -27,8 +27,9 @@ _TRACKER: Final = "latest_checkpointed_iteration.txt"
 _ITERATION: Final = re.compile(r"iter_(\d{7,})", re.ASCII)
 _LAST: Final = re.compile(r"last(?:-v\d+)?\.ckpt", re.ASCII)
 _RANK: Final = re.compile(r".*-rank(\d+)\.pt", re.ASCII)
+_LATEST: Final = "latest.pt"
 _LATEST_RANK: Final = re.compile(r"latest-rank(\d+)\.pt", re.ASCII)
-_SHARD: Final = re.compile(r".*?(-shard\d+)?\.pt", re.ASCII)
+_SHARD: Final = re.compile(r".*?((?:-(?:model_part-|shard|rank-)\d+)+|-shared)?\.pt", re.ASCII)
 
 
 class Kind(Enum):
@@ -153,6 +154,12 @@ def _composer(placed: Placed, beside: Beside) -> Iterator[Pointer]:
     """`latest-rank<r>.pt`: a link to the rank's file, or of all ranks to the one folder; on object stores a text."""
     here = _here(placed, beside)
     ranks = {match[1]: path.name for path in placed.paths if (match := _RANK.fullmatch(path.name))}
+    if _LATEST in here and not any(_LATEST_RANK.fullmatch(name) for name in here):
+        path = placed.path.parent / _LATEST
+        yield Pointer(
+            path=path, kind=PointerKind.SYMLINK, content=placed.path.name, why="Composer resumes from what it names"
+        )
+        return
     if not ranks:
         known = {match[1] for name in here if (match := _LATEST_RANK.fullmatch(name))} | {"0"}
         ranks = dict.fromkeys(sorted(known, key=int), placed.path.name)

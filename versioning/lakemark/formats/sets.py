@@ -24,17 +24,32 @@ _INDEXED: Final = re.compile(
 )
 _OF_MODEL: Final = (
     ("optim_states", re.compile(r"(?:.*/)?(?:bf16_|fp16_)?zero_pp_rank_\d+_mp_rank_\d+_?optim_states\.pt", re.ASCII)),
+    ("expert optim_states", re.compile(r"(?:.*/)?expp_rank_\d+_mp_rank_\d+_optim_states\.pt", re.ASCII)),
     ("model_states", re.compile(r"(?:.*/)?(?:zero_pp_rank_\d+_)?mp_rank_\d+_model_states\.pt", re.ASCII)),
-    ("layers", re.compile(r"(?:.*/)?layer_(?P<of>\d+)-model_\d+-model_states\.pt", re.ASCII)),
+    ("layers", re.compile(r"(?:.*/)?layer_(?P<of>\d+)(?:-[a-z]+_\d+)*-model_states\.pt", re.ASCII)),
     ("experts", re.compile(r"(?:.*/)?(?P<of>(?:layer_\d+_)?expert_\d+)_mp_rank_\d+_model_states\.pt", re.ASCII)),
+    ("parameters", re.compile(r"(?:.*/)?zero/(?P<of>.+)/fp32\.pt", re.ASCII)),
     ("mp_rank", re.compile(r"mp_rank_[\d_]+/(?:model_optim_rng|model_rng)\.pt", re.ASCII)),
     ("optimizer's part", re.compile(r"optimizer/\.metadata", re.ASCII)),
+    ("shards", re.compile(r"(?:.*/)?shard-(?P<of>\d{5,7})-model-\d{5,7}-of-\d{5,7}\.safetensors", re.ASCII)),
+    ("__<rank>.metadata", re.compile(r"(?:.*/)?__(?P<of>\d{1,7})\.metadata", re.ASCII)),
+    ("parts", re.compile(r".+/\.metadata", re.ASCII)),
 )
 """DeepSpeed, Megatron-LM, ByteCheckpoint: how many there are only the step before tells. of: what they are counted by."""
+_LIKELY: Final = ("_states.pt", "_rng.pt", ".metadata", "/fp32.pt")
 SPLIT: Final = frozenset({"optim_states", "model_states", "mp_rank"})
 """Those that are one per rank: where the checkpoint itself says how many, another number than before is right."""
-_STAY: Final = ("extra_state_rank", "custom_checkpoint", "experts", "layers", "optimizer's part")
+_STAY: Final = (
+    "extra_state_rank",
+    "random_states",
+    "custom_checkpoint",
+    "experts",
+    "layers",
+    "parameters",
+    "optimizer's part",
+)
 """Written last, or for as long as the model is the same: a step that has none after one that had some is not whole."""
+_OF_THE_MODEL: Final = ("experts", "layers", "parameters", "parts")
 _OF: Final = re.compile(
     r"(?P<stem>.*?)(?P<number>\d{1,9})-of-(?P<count>\d{1,9})(?P<rest>.*)"
     r"|(?P<what>.+)_world_size_(?P<world>\d{1,7})_rank_(?P<rank>\d{1,7})\.pt",  # verl
@@ -59,7 +74,7 @@ def counts(names: Iterable[str]) -> dict[str, int]:
     """Set name -> how many, of all sets whose end only the step before tells."""
     listed = list(names)
     found = {name: len(ranks) for name, ranks in per_rank(listed).items()}
-    likely = [name for name in listed if name.endswith(("_states.pt", "_rng.pt", "/.metadata"))]
+    likely = [name for name in listed if name.endswith(_LIKELY) or "shard-" in name]
     for kind, pattern in _OF_MODEL if likely else ():
         matches = [match for name in likely if (match := pattern.fullmatch(name))]
         if matches:
@@ -94,6 +109,12 @@ def short_of(names: Iterable[str]) -> list[str]:
         if lacking > 0:
             problems.append(f"{stem}*-of-{count}{rest}: {lacking} of {count} missing")
     return problems
+
+
+def short_of_model(now: Mapping[str, int], after: Mapping[str, int]) -> str | None:
+    """Why a model's own parts, which are the same at each step, are short against the step after; None where not."""
+    less = next((name for name in _OF_THE_MODEL if name in now and now[name] < after.get(name, 0)), None)
+    return None if less is None else f"{less}: {now[less]} of {after[less]}, as the step after has"
 
 
 def short(now: Mapping[str, int], before: Mapping[str, int]) -> str | None:

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from lakemark.formats import headers, numbered
+from lakemark.formats import headers, numbered, sets
 from lakemark.formats.family import Loose, OfFiles, found
 from lakemark.formats.folder import Folder
 from lakemark.formats.roles import EVERYTHING, of_key
 from lakemark.formats.torch_file import told
+from lakemark.model.checkpoint import Role
 from lakemark.ports import Found
 
 FRAMEWORK: Final = "torch"
 _SUFFIXES: Final = frozenset({"pt", "pth", "ckpt", "tar", "bin"})
 _NAMES: Final = (".pt", ".pth", ".ckpt", ".pth.tar", ".bin")
 _STEM: Final = re.compile(
-    r"(?P<word>[A-Za-z][A-Za-z_]*?)[-_=]?(?:(?:step|iter|iteration)[-_=]?)?\d{1,15}\..*", re.ASCII
+    r"(?P<word>[A-Za-z][A-Za-z_]*?)[-_=]?(?:(?:step|iter|iteration)[-_=]?)?\d{1,15}(?:[-_]rank[-_]?\d{1,7})?\..*",
+    re.ASCII,
 )
+_OF_STEP: Final = re.compile(
+    r"(?P<word>[A-Za-z][A-Za-z_]*?)[-_](?:step[-_]?)?(?P<step>\d{1,15})[-_]rank[-_]?(?P<rank>\d{1,7})\.(?:pt|pth|bin)"
+    r"|(?:meta|metadata|(?:train|trainer|training)_?state|config|args)[-_](?P<of>\d{1,15})\.json",
+    re.ASCII,
+)
+_JSON: Final = ".json"
+_OTHERS: Final = (".pt", ".pth", ".bin", _JSON)
 
 
 class TorchFiles(OfFiles):
@@ -32,25 +41,57 @@ class TorchFiles(OfFiles):
         steps: dict[int, list[str]] = defaultdict(list)
         for name, step in numbered.of_files(folder.files, folder.name, first=folder.depth == 0).items():
             steps[step].append(name)
-        for step, names in sorted(steps.items()):
-            if all(name.endswith(_NAMES) for name in names):
+        others = _of_ranks(folder, steps)
+        before = 0
+        for step, mine in sorted(steps.items()):
+            if all(name.endswith(_NAMES) for name in mine):
+                names = [*mine, *others[step]]
+                most, before = before, sum(not name.endswith(_JSON) for name in others[step])
                 yield Loose(
                     path=folder.path / names[0],
                     names=tuple(names),
-                    judge=partial(_judge, folder, names, step),
+                    judge=partial(_judge, folder, names, step, most=most),
                     step=step,
                     members=tuple(folder.path / name for name in names) if len(names) > 1 else (),
                 )
 
 
-def _judge(folder: Folder, names: Sequence[str], step: int) -> Found:
-    problems = headers.problems(folder, list(names))
+def _of_ranks(folder: Folder, steps: Collection[int]) -> dict[int, list[str]]:
+    """What belongs to one of the steps and does not end with its number: files of ranks, and what is said of it in JSON."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for name in folder.files if steps else ():
+        match = _OF_STEP.fullmatch(name) if name.endswith(_OTHERS) else None
+        step = int(match["step"] or match["of"]) if match else None
+        if step is not None and step in steps:
+            found[step].append(name)
+    return found
+
+
+def _lacking(names: Sequence[str], most: int) -> list[str]:
+    """most: how many files of ranks the step before has."""
+    ranks: dict[str, set[int]] = defaultdict(set)
+    for name in names:
+        match = _OF_STEP.fullmatch(name)
+        if match and match["rank"]:
+            ranks[match["word"]].add(int(match["rank"]))
+    lacking = [hole for word, seen in ranks.items() if (hole := sets.holes(f"{word} of rank", seen))]
+    count = sum(map(len, ranks.values()))
+    if not lacking and count < most:
+        return [f"{count} of {most} files of ranks, as the step before has"]
+    return lacking
+
+
+def _judge(folder: Folder, names: Sequence[str], step: int, *, most: int) -> Found:
+    problems = headers.problems(folder, list(names)) + _lacking(names, most)
     if len(names) == 1:
         problems = [one.removeprefix(f"{names[0]}: ") for one in problems]
     roles: dict[str, str] = {}
     present: set[str] = set()
     possible: set[str] = set()
     for name in names:
+        if name.endswith(_JSON):
+            roles[name] = Role.TRAINER
+            continue
         match = _STEM.fullmatch(name)
         role = of_key(match["word"]) if match else None
         inside = told(folder, [name])
