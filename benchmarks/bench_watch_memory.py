@@ -1,6 +1,6 @@
 """What the node's service keeps in memory, and what its passes cost, as its runs come to have many checkpoints.
 
-    python benchmarks/bench_watch_memory.py [--records 4000] [--runs 8] [--window 500] [--files 30] [--folder DIR]
+    python benchmarks/bench_watch_memory.py [--records 1000] [--runs 4] [--window 250] [--files 30] [--folder DIR]
 
 One process does all the service's passes, over real stores: saves are found, committed, copied to a second tier and released
 from hot, run after run; then one run is left alone and the next one trains. After each window of saves it prints resident
@@ -76,9 +76,9 @@ def idle(watch: Watch) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--records", type=int, default=4000)
-    parser.add_argument("--runs", type=int, default=8)
-    parser.add_argument("--window", type=int, default=500)
+    parser.add_argument("--records", type=int, default=1000)
+    parser.add_argument("--runs", type=int, default=4)
+    parser.add_argument("--window", type=int, default=250)
     parser.add_argument("--files", type=int, default=30)
     parser.add_argument("--folder", type=Path, default=None)
     given = parser.parse_args()

@@ -78,7 +78,7 @@ def test_whole_saves_that_wait_for_room_are_counted(trained):
     assert len(swept["pending"]) == 2
     assert swept["committed"] == []
     _, what = red(trained)
-    assert what.startswith("2 whole save(s) of r1 wait because hot is full, the first for 0 min: ")
+    assert what.startswith("2 whole save(s) of r1 wait for room, the first for 0 min: ")
     assert "must stay free" in what
     trained.ok("run", "close", "r1", "--reason", "over")
     assert len(red(trained)) == 1

@@ -197,11 +197,6 @@ def test_target_of_an_open_rollback():
     assert released_from(running, first)[0] == ["hot"]
 
 
-def test_protected():
-    running, first = ready()
-    assert released_from(running, first, protected=frozenset([first.record.id])) == ([], ["protected"])
-
-
 def test_a_newer_ledger_stops_releases():
     running, first = ready()
     running.add("sharded", unknown_means="no_delete")

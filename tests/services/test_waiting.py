@@ -12,7 +12,7 @@ from lakemark.adapters.local import LocalWorkspace
 from lakemark.adapters.memory.lookout import MemoryLookout
 from lakemark.errors import NoRoom
 from lakemark.ports.site import Watched
-from lakemark.services.no_room import Waiting, place_of
+from lakemark.services.no_room import WaitingSave, place_of
 from lakemark.services.open_watched import nobody_s
 from lakemark.services.passed_over import unreadable
 from lakemark.services.status import RED, problems_of_room
@@ -24,7 +24,7 @@ from tests.services.world import OUT, RUN
 def noted(world, run=RUN):
     site = world.site()
     document = site.workspace.json.get(place_of(site.home, run))
-    return [] if document is None else list(Waiting.read(json.loads(json.dumps(document))))
+    return [] if document is None else list(WaitingSave.read(json.loads(json.dumps(document))))
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_whole_saves_that_wait_for_room_are_noted_until_they_are_committed(full)
     now = noted(full)[0].since + timedelta(minutes=90)
     (problem,) = problems_of_room(RUN, noted(full), now=now)
     assert (problem.colour, problem.since) == (RED, noted(full)[0].since)
-    assert problem.what.startswith(f"2 whole save(s) of {RUN} wait because hot is full, the first for 90 min: ")
+    assert problem.what.startswith(f"2 whole save(s) of {RUN} wait for room, the first for 90 min: ")
     full.hot.free_share = 1.0
     full.sweep()
     assert noted(full) == []

@@ -19,12 +19,15 @@ TREE = {
     "Incomplete": ("LakemarkError", 4),
     "Corrupt": ("LakemarkError", 4),
     "Refused": ("LakemarkError", 7),
+    "NoRoom": ("Refused", 7),
     "Misconfigured": ("LakemarkError", 2),
     "Usage": ("Misconfigured", 2),
     "Denied": ("LakemarkError", 8),
     "StoreUnavailable": ("LakemarkError", 6),
 }
 CLASSES = [LakemarkError, *(getattr(errors, name) for name in TREE)]
+SHOWN = {"NoRoom": "Refused"}
+"""Classes that scripts see as their parent."""
 
 
 def test_the_tree_is_exactly_this():
@@ -78,7 +81,7 @@ def test_message_advice_and_document(cls):
     document: ErrorDocument = error.as_json()
     assert json.loads(json.dumps(document)) == {
         "error": {
-            "kind": cls.__name__,
+            "kind": SHOWN.get(cls.__name__, cls.__name__),
             "message": "step 3 has no replica",
             "advice": "Look at `lakemark tiers`.",
             "exit_code": cls.exit_code,

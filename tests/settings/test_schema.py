@@ -437,7 +437,7 @@ def test_the_cluster_example_holds():
     assert settings.node == "node-07"
     assert settings.copies == 2
     assert {tier.domain for tier in settings.tiers.values()} == {None, "array", "hdd"}
-    assert settings.ledger.remote == "ssh://git@git.example.org/ml/lakemark-site.git"
+    assert settings.ledger.remote is None
 
 
 def described(text: str) -> bool:

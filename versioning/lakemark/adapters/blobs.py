@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import BinaryIO, Protocol
+from itertools import islice
+from typing import BinaryIO, Protocol, Self
 
 from lakemark.adapters.digests import Readable
 from lakemark.ports.store import Usage
@@ -17,6 +18,13 @@ class Names:
 
     sizes: Mapping[str, int] = field(default_factory=dict)
     complete: bool = True
+
+    @classmethod
+    def of(cls, found: Iterable[tuple[str, int]], *, limit: int | None) -> Self:
+        """What `Blobs.each` found; not complete where there is more than `limit`."""
+        sizes = dict(islice(found, None if limit is None else limit + 1))
+        complete = limit is None or len(sizes) <= limit
+        return cls(dict(islice(sorted(sizes.items()), limit)), complete=complete)
 
 
 class Blobs(Protocol):

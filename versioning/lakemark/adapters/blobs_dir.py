@@ -97,12 +97,7 @@ class DirectoryBlobs:
             fsync_directory(self._path(key).parent)
 
     def list(self, prefix: str, *, limit: int | None = None) -> Names:
-        sizes: dict[str, int] = {}
-        for key, size_bytes in self.each(prefix):
-            if limit is not None and len(sizes) == limit:
-                return Names(sizes, complete=False)
-            sizes[key] = size_bytes
-        return Names(dict(sorted(sizes.items())))
+        return Names.of(self.each(prefix), limit=limit)
 
     def each(self, prefix: str) -> Iterator[tuple[str, int]]:
         start = self._path(prefix)

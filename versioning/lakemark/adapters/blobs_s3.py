@@ -111,12 +111,7 @@ class S3Blobs:
             self._client.delete_object(**self._at(key))
 
     def list(self, prefix: str, *, limit: int | None = None) -> Names:
-        sizes: dict[str, int] = {}
-        for key, size_bytes in self.each(prefix):
-            if limit is not None and len(sizes) == limit:
-                return Names(sizes, complete=False)
-            sizes[key] = size_bytes
-        return Names(sizes)
+        return Names.of(self.each(prefix), limit=limit)
 
     def each(self, prefix: str) -> Iterator[tuple[str, int]]:
         with self._errors(prefix):

@@ -110,13 +110,10 @@ def write_new(path: str | Path, data: bytes, *, mode: int = 0o644) -> None:
         os.close(descriptor)
 
 
-def write_atomic(path: Path, data: bytes, *, temporary: Path | None = None, mode: int = 0o644) -> None:
-    """`path` holds the old bytes or these, whatever happens; durable on return.
-
-    temporary: a directory of the same file system to prepare in.
-    """
-    draft = (temporary or path.parent) / f".{path.name[:100]}.{secrets.token_hex(8)}"
-    write_new(draft, data, mode=mode)
+def write_atomic(path: Path, data: bytes) -> None:
+    """`path` holds the old bytes or these, whatever happens; durable on return."""
+    draft = path.parent / f".{path.name[:100]}.{secrets.token_hex(8)}"
+    write_new(draft, data)
     try:
         os.rename(draft, path)
     except BaseException:
@@ -126,10 +123,10 @@ def write_atomic(path: Path, data: bytes, *, temporary: Path | None = None, mode
     fsync_directory(path.parent)
 
 
-def write_once(path: Path, data: bytes, *, temporary: Path | None = None, mode: int = 0o644) -> bool:
+def write_once(path: Path, data: bytes) -> bool:
     """Creates `path` with these bytes, whole and durable; False, and nothing changed, where it is there already."""
-    draft = (temporary or path.parent) / f".{path.name[:100]}.{secrets.token_hex(8)}"
-    write_new(draft, data, mode=mode)
+    draft = path.parent / f".{path.name[:100]}.{secrets.token_hex(8)}"
+    write_new(draft, data)
     try:
         rename_new(draft, path)
     except FileExistsError:

@@ -15,7 +15,7 @@ import pygit2
 from pygit2.enums import FileMode, RepositoryOpenFlag
 
 from lakemark.adapters.files import as_ours
-from lakemark.errors import Corrupt, Denied, LakemarkError, NotFound, Refused, quoted
+from lakemark.errors import Corrupt, Denied, LakemarkError, NoRoom, NotFound, quoted
 from lakemark.model.canonical import canonical
 from lakemark.model.entry import Contents, Entry
 from lakemark.model.record import DataKind, Record
@@ -34,7 +34,7 @@ _RIGHTS: Final = "Give lakemark's user the right to it, or run as its owner."
 _MESSAGES: Final = (
     (re.compile("not owned by current user|dubious ownership"), Denied, _OWNER),
     (re.compile("Permission denied|Read-only file system|Operation not permitted"), Denied, _RIGHTS),
-    (re.compile("No space left|Disk quota"), Refused, "Make room on the ledger's file system."),
+    (re.compile("No space left|Disk quota"), NoRoom, "Make room on the ledger's file system."),
 )
 
 Row = tuple[str, bytes, bytes | None]

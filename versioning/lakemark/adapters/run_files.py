@@ -1,4 +1,12 @@
-"""What passes between a trainer and its node: the run file it reads, and the spool files it leaves."""
+"""What passes between a trainer and its node: the run file it reads, and the spool files it leaves.
+
+A spool file, of which `present`, `ranks` and `identity` may be left out:
+
+    {"format": "lakemark.spool/1", "run": "llama-7b", "path": "/train/out/step-300", "step": 300, "saved_at": "…Z",
+     "attempt": "6f6f…", "timeline": null, "data": [{…}], "metrics": {"val_loss": 1.5}, "roles": {"w.pt": "weights"},
+     "code": null, "present": ["rng"], "ranks": {"world": 64, "files": ["rng_{rank}.pt"]},
+     "identity": {"w.pt": "<inode> <size> <mtime ns>"}}
+"""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ _LOOKS: Final = 3
 class Way:
     """How to land.
 
-    landing: a key of WAYS. quiet_seconds: how long files must not have changed. room: raises Refused unless so many
-    bytes may be copied.
+    landing: a key of WAYS. quiet_seconds: how long files must not have changed. room: raises NoRoom unless so many bytes
+    may be copied.
     """
 
     landing: str

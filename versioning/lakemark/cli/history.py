@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from lakemark.errors import NotFound, Usage
 from lakemark.model.canonical import JSON
+from lakemark.model.instants import to_text
 from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.retention import Kept
 from lakemark.model.selectors import AtTime, Latest, Prefix, parse_record, resolve, run_of
@@ -116,6 +117,18 @@ class History:
                 now=now, domains=domains, copies=settings.copies, kept=self._kept(run, now=now)
             )
         return self._contexts[run]
+
+    def run_view(self, state: RunState, newest: RecordState | None) -> dict[str, JSON]:
+        """A run and its newest record, as lists of runs show them."""
+        return {
+            "run": state.run,
+            "timeline": state.timeline,
+            "closed": state.closed,
+            "records": self.index.count(state.run),
+            "record": newest.record.id if newest else None,
+            "step": newest.record.step if newest else None,
+            "saved_at": to_text(newest.record.saved_at) if newest else None,
+        }
 
     def view(self, found: RecordState) -> dict[str, JSON]:
         """The record as JSON."""

@@ -9,7 +9,7 @@ from lakemark.cli.output import table
 from lakemark.cli.session import Answer
 from lakemark.errors import Denied
 from lakemark.model.names import printable
-from lakemark.services.passed_over import said, unreadable
+from lakemark.services.passed_over import named, unreadable
 
 if TYPE_CHECKING:
     from lakemark.ports import Found, Recogniser, Workspace
@@ -34,7 +34,7 @@ def inspect(path: Path, /) -> Answer:
         "unreadable": [{"path": printable(inside), "why": why} for inside, why in closed],
     }
     lines = table(_HEADS, map(_row, found)) or [f"no checkpoint in {printable(path)}"]
-    return Answer(document=document, lines=[*lines, *(said(inside, why) for inside, why in closed)])
+    return Answer(document=document, lines=[*lines, *(f"{named(inside)}: {why}" for inside, why in closed)])
 
 
 def found_view(found: Found) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Final
 SHORT: Final = 12
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _KILO: Final = 1024
-_DAY: Final = timedelta(days=1)
 
 
 def short(identity: str | None) -> str:

@@ -70,12 +70,7 @@ def open_run(
     here = session()
     name = _named(here, run)
     wish = asked or Opening()
-    if wish.parts != 1:
-        raise Usage(f"--parts {wish.parts}: this version keeps checkpoints of one part", advice="Leave --parts out.")
-    if wish.at_step is not None and not wish.repin:
-        raise Usage("--at-step is given without --repin", advice="Add --repin, or leave --at-step out.")
-    if wish.watch is not None:
-        require_watchable(here, wish.watch)
+    _require_sense(here, wish)
     opening = service.Opening(
         run=name,
         data=wish.data,
@@ -88,7 +83,19 @@ def open_run(
     )
     if dry_run:
         return _would_open(here, opening)
-    done = service.open_run(here.site, opening)
+    return _opened(here, service.open_run(here.site, opening))
+
+
+def _require_sense(here: Session, wish: Opening) -> None:
+    if wish.parts != 1:
+        raise Usage(f"--parts {wish.parts}: this version keeps checkpoints of one part", advice="Leave --parts out.")
+    if wish.at_step is not None and not wish.repin:
+        raise Usage("--at-step is given without --repin", advice="Add --repin, or leave --at-step out.")
+    if wish.watch is not None:
+        require_watchable(here, wish.watch)
+
+
+def _opened(here: Session, done: service_opening.Opened) -> Answer:
     pins = {(made.repository, made.commit): made for made in done.pins}
     data: list[dict[str, Any]] = []
     for ref in done.data:
@@ -249,13 +256,7 @@ def _summary(here: Session, state: RunState, newest: RecordState | None) -> dict
     context = here.history.context(state.run)
     safe = safe_at(newest, context.domains, copies=context.copies) if newest else None
     return {
-        "run": state.run,
-        "timeline": state.timeline,
-        "closed": state.closed,
-        "records": here.history.index.count(state.run),
-        "record": newest.record.id if newest else None,
-        "step": newest.record.step if newest else None,
-        "saved_at": to_text(newest.record.saved_at) if newest else None,
+        **here.history.run_view(state, newest),
         "recovery_point": {
             "at": to_text(newest.instant) if newest else None,
             "seconds_ago": _seconds(here.now, newest.instant) if newest else None,

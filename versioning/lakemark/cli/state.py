@@ -17,7 +17,7 @@ from lakemark.cli.session import Answer, Session, session
 from lakemark.cli.watch_state import seen, view, watch_problems
 from lakemark.errors import Incomplete
 from lakemark.model.instants import to_text
-from lakemark.services.no_room import Waiting, place_of
+from lakemark.services.no_room import WaitingSave, place_of
 from lakemark.services.status import (
     AMBER,
     RED,
@@ -168,7 +168,7 @@ def _no_room(here: Session, state: RunState) -> Iterator[Problem]:
     if state.closed:
         return
     try:
-        waiting = Waiting.read(json.loads(place_of(here.parts.loaded.home, state.run).read_bytes()))
+        waiting = WaitingSave.read(json.loads(place_of(here.parts.loaded.home, state.run).read_bytes()))
     except FileNotFoundError:
         return
     except (OSError, ValueError):
@@ -209,13 +209,7 @@ def _rules(here: Session) -> Rules:
 def _run_view(here: Session, state: RunState) -> dict[str, Any]:
     newest = here.history.index.latest(state.run)
     return {
-        "run": state.run,
-        "timeline": state.timeline,
-        "closed": state.closed,
-        "records": here.history.index.count(state.run),
-        "step": newest.record.step if newest else None,
-        "record": newest.record.id if newest else None,
-        "saved_at": to_text(newest.record.saved_at) if newest else None,
+        **here.history.run_view(state, newest),
         "replicas": sorted({place.tier for place in newest.replicas}) if newest else [],
     }
 

@@ -48,7 +48,7 @@ def verify(
     dry_run: bool
         Say what would be read, and change nothing.
     """
-    from lakemark.services.invariants import lost_data, violations
+    from lakemark.services.invariants import violations
     from lakemark.services.verify import verify as read_back
 
     here = session()
@@ -61,7 +61,7 @@ def verify(
     damaged = result.damaged
     repaired, failed = _repaired(here, damaged) if repair else ([], [])
     unreachable = [look for look in result.looks if look.error is not None]
-    data_lost, silent = _lost(here, records, lost_data)
+    data_lost, silent = _lost(here, records)
     broken = (
         [{"rule": one.rule, "what": one.what, "why": one.why} for one in violations(here.site)] if invariants else []
     )
@@ -128,7 +128,9 @@ def _repaired(here: Session, damaged: list[Look]) -> tuple[list[dict[str, Any]],
     return done, failed
 
 
-def _lost(here: Session, records: list[RecordState], lost_data: Any) -> tuple[list[Any], list[Any]]:  # noqa: ANN401
+def _lost(here: Session, records: list[RecordState]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    from lakemark.services.invariants import lost_data
+
     try:
         return lost_data(here.site, records, sample=_SAMPLED_OBJECTS), []
     except LakemarkError as error:

@@ -70,8 +70,8 @@ CONTENTS: Final[Mapping[str, bytes]] = {
 }
 
 
-def _from(contents: Mapping[str, bytes], place: Place = FAR) -> Callable[[File], Iterable[tuple[Place, Opened]]]:
-    return lambda file: [(place, io.BytesIO(contents[file.path]))]
+def _from(contents: Mapping[str, bytes]) -> Callable[[File], Iterable[tuple[Place, Opened]]]:
+    return lambda file: [(FAR, io.BytesIO(contents[file.path]))]
 
 
 def _check_target(target: Path) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from lakemark.errors import Denied, LakemarkError, NotFound, Refused, StoreUnavailable
+from lakemark.errors import Denied, LakemarkError, NoRoom, NotFound, StoreUnavailable
 
 VERSION: Final = 2
 _SCHEMA: Final = """
@@ -86,7 +86,7 @@ def translated(path: Path) -> Iterator[None]:
 
 def _as_ours(path: Path, text: str) -> LakemarkError:
     if "full" in text:
-        return Refused(f"the index {path}: {text}", advice="Make room on its file system.")
+        return NoRoom(f"the index {path}: {text}", advice="Make room on its file system.")
     if "locked" in text or "busy" in text:
         return StoreUnavailable(f"the index {path}: {text}", advice="Another process is filling it; try again.")
     return Denied(f"the index {path}: {text}", advice="Give lakemark's user the right to write it, or remove it.")

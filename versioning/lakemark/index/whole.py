@@ -5,14 +5,14 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from lakemark.errors import Corrupt, NotFound, StoreUnavailable
+from lakemark.errors import Corrupt, LakemarkError, NotFound, StoreUnavailable
 from lakemark.index import database, filling, reading
 from lakemark.index.filling import Row
 from lakemark.index.reading import Line, Page, Selection
@@ -62,8 +62,8 @@ class Index:
     def tip(self, branch: str) -> tuple[str, int] | None:
         return self._tried(lambda connection: filling.tip(connection, branch), None)
 
-    def rows(self, branch: str, *, after: int = 0) -> Iterator[Row]:
-        sequence = after
+    def rows(self, branch: str) -> Iterator[Row]:
+        sequence = 0
         while True:
             nothing: list[Row] = []
             found = self._tried(partial(_rows, branch=branch, after=sequence), nothing)
@@ -190,7 +190,10 @@ class Index:
                 return ask(self._present())
             except sqlite3.Error as error:
                 if database.is_damage(error) and not self._read_only:
-                    self._replace()
+                    with suppress(LakemarkError):
+                        self._replace()
+                return otherwise
+            except LakemarkError:
                 return otherwise
 
     def _present(self) -> sqlite3.Connection:

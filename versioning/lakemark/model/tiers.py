@@ -29,6 +29,7 @@ from lakemark.model.residence import (
     Waiting,
 )
 from lakemark.model.retention import best_of, holds
+from lakemark.model.rollback import target_of
 from lakemark.model.timeline import lineage, usable
 
 __all__ = [
@@ -62,16 +63,17 @@ class _Plan:
     guarded: Mapping[str, str]
     blocked: str | None
     newest_first: Sequence[RecordState]
+    places: Mapping[str, Place]
     replicate: list[Move] = field(default_factory=list)
     recheck: list[Recheck] = field(default_factory=list)
     release: list[Release] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
 
     def place(self, tier: Tier) -> Place:
-        return Place(tier=tier.name, node=self.node if tier.tier_class == "hot" else None)
+        return self.places[tier.name]
 
     def replica(self, found: RecordState, tier: Tier) -> Replica | None:
-        return found.replicas.get(self.place(tier))
+        return found.replicas.get(self.places[tier.name])
 
 
 def plan_moves(
@@ -83,13 +85,12 @@ def plan_moves(
     node: str,
     copies: int = 1,
     kept: frozenset[str] = frozenset(),
-    protected: frozenset[str] = frozenset(),
 ) -> Moves:
     """What to replicate, read back and release of `state`, as `node` sees it.
 
     tiers: the node's own hot and the shared ones that are in use. kept: ids of records retention would keep.
-    protected: ids whose replicas stay where they are. Another node's hot is neither source nor survivor. Superseded,
-    conflicting and quarantined records move like others but are nobody's newest or best. Pruned ones are pruning's.
+    Another node's hot is neither source nor survivor. Superseded, conflicting and quarantined records move like others but
+    are nobody's newest or best. Pruned ones are pruning's.
     """
     plan = _Plan(
         state=state,
@@ -99,9 +100,10 @@ def plan_moves(
         node=node,
         copies=copies,
         kept=kept,
-        guarded=_guarded(state, now, protected),
+        guarded=_guarded(state, now),
         blocked=_blocked(state, now),
         newest_first=[found for found in lineage(state) if usable(found)],
+        places={tier.name: Place(tier=tier.name, node=node if tier.tier_class == "hot" else None) for tier in tiers},
     )
     admitted = {tier.name: _admitted(plan, tier) for tier in plan.tiers if tier.tier_class != "hot"}
     for found in sorted(state.records.values(), key=lambda found: found.sequence):
@@ -117,16 +119,15 @@ def plan_moves(
     )
 
 
-def _guarded(state: RunState, now: datetime, protected: frozenset[str]) -> dict[str, str]:
-    guarded = dict.fromkeys(protected, "protected")
+def _guarded(state: RunState, now: datetime) -> dict[str, str]:
+    """Ids of records whose replicas stay where they are -> why."""
+    guarded: dict[str, str] = {}
     for found in state.records.values():
         if holds(found, now):
             guarded[found.record.id] = f"held: {found.held}"
     for request in state.rollbacks.values():
-        target = request.plan.get("target")
-        name = target.get("record") if isinstance(target, Mapping) else target
-        if request.open and isinstance(name, str):
-            guarded[name] = f"the target of the open rollback {request.id}"
+        if request.open:
+            guarded[target_of(request)] = f"the target of the open rollback {request.id}"
     return guarded
 
 

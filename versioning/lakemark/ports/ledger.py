@@ -88,7 +88,7 @@ class EntryCache(Protocol):
     def tip(self, branch: str) -> tuple[str, int] | None:
         """Revision and sequence of the newest cached entry of `branch`."""
 
-    def rows(self, branch: str, *, after: int = 0) -> Iterator[tuple[str, bytes, bytes | None]]:
+    def rows(self, branch: str) -> Iterator[tuple[str, bytes, bytes | None]]:
         """(revision, entry.json, record.json or None) in order of sequence."""
 
     def extend(self, branch: str, rows: Iterable[tuple[str, bytes, bytes | None]], *, onto: str | None) -> bool:

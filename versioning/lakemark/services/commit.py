@@ -41,7 +41,7 @@ def commit(site: Site, asked: Commit) -> Committed:
     """Commits one checkpoint, durably.
 
     Raises NotFound (run, path), Incomplete (not a finished checkpoint, or still changing), Conflict (other bytes at this
-    step), Refused (names, links, disk full, closed run, another tier in hot's place), Denied. Whatever it raises, nothing of
+    step), Refused (names, links, closed run, another tier in hot's place), NoRoom, Denied. Whatever it raises, nothing of
     it stays in hot or ledger.
     """
     state = opened(site, asked.run)

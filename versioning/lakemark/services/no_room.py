@@ -1,4 +1,9 @@
-"""Whole saves that wait for room in hot: noted after each pass, so that `status` can tell without looking for them itself."""
+"""Whole saves that wait for room in hot: noted after each pass, so that `status` can tell without looking for them itself.
+
+`<home>/waiting/<run>.json`:
+
+    {"format": "lakemark.waiting/1", "saves": [{"path": "/train/out/step-300", "since": "…Z", "why": "…"}]}
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,7 @@ FORMAT: Final = "lakemark.waiting/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingSave:
     """One of them. since: when it was saved, as far as its files tell."""
 
     path: str
@@ -40,16 +45,18 @@ def place_of(home: Path, run: str) -> Path:
     return home / "waiting" / f"{run}.json"
 
 
-def waiting_of(site: Site, failed: Iterable[tuple[Path, LakemarkError]]) -> dict[Path, Waiting]:
+def waiting_of(site: Site, failed: Iterable[tuple[Path, LakemarkError]]) -> dict[Path, WaitingSave]:
     """Of what could not be committed, that which only lacks room."""
     return {
-        path: Waiting(path=printable(path), since=_since(site, path), why=str(error))
+        path: WaitingSave(path=printable(path), since=_since(site, path), why=str(error))
         for path, error in failed
         if isinstance(error, NoRoom)
     }
 
 
-def keep_note(site: Site, run: str, waiting: Mapping[Path, Waiting], *, before: Collection[Waiting] | None) -> None:
+def keep_note(
+    site: Site, run: str, waiting: Mapping[Path, WaitingSave], *, before: Collection[WaitingSave] | None
+) -> None:
     """Writes the note of a run, unless `before` is what it says already; None: nobody knows what it says."""
     path = place_of(site.home, run)
     rows = _in_order(waiting.values())
@@ -60,7 +67,7 @@ def keep_note(site: Site, run: str, waiting: Mapping[Path, Waiting], *, before: 
     site.workspace.save_json(path, {"format": FORMAT, "saves": saves})
 
 
-def _in_order(rows: Iterable[Waiting]) -> list[Waiting]:
+def _in_order(rows: Iterable[WaitingSave]) -> list[WaitingSave]:
     return sorted(rows, key=lambda one: (one.since, one.path))
 
 

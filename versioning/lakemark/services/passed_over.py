@@ -25,6 +25,6 @@ def unreadable(workspace: Workspace, root: Path, *, candidates: Collection[Path]
     yield from workspace.unreadable(root, entered=entered)
 
 
-def said(path: Path, why: str) -> str:
-    """As people are told of one."""
-    return f"could not be read: {printable(path)}: {why}"
+def named(path: Path) -> str:
+    """As people are told of one; why follows."""
+    return f"could not be read: {printable(path)}"

@@ -83,11 +83,9 @@ def restore(
     )
 
 
-def restore_manifest(
-    site: Site, found: RecordState, manifest: Manifest, *, to: Path, tier: str | None = None
-) -> Restored:
+def restore_manifest(site: Site, found: RecordState, manifest: Manifest, *, to: Path) -> Restored:
     """`manifest` (the record's, or a part of it) into `to`. Replicas that turned out wrong are recorded as damaged."""
-    return _brought(site, found, Chosen(manifest=manifest), to=to, tier=tier)
+    return _brought(site, found, Chosen(manifest=manifest), to=to, tier=None)
 
 
 def chosen(site: Site, manifest: Manifest, roles: Sequence[str]) -> Chosen:

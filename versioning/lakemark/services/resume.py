@@ -81,13 +81,7 @@ def resume(
     directory = Directory(run=run, timeline=timeline, attempt=attempt, sequence=state.sequence)
     site.journal.bind_directory(to, directory)
     site.progress.step("resume.bound")
-    told: dict[str, JSON] = {
-        "path": str(site.there(run, arranged.path)),
-        "step": found.record.step,
-        "record": found.record.id,
-        "timeline": timeline,
-    }
-    run_file = write_run_file(site, run, attempt=attempt, resume=told)
+    run_file = _tell(site, found, arranged.path, attempt=attempt, timeline=timeline)
     site.progress.step("resume.told")
     interval = state.interval
     return Resumed(
@@ -224,6 +218,18 @@ def _advice(found: RecordState, without: Collection[str], *, to: Path | None, na
 
 def _shown(found: RecordState) -> str:
     return ", ".join(found.record.gaps) or "gaps that nobody named"
+
+
+def _tell(site: Site, found: RecordState, path: Path, *, attempt: str, timeline: int) -> Path:
+    """Writes the run file, by the path that trainers see."""
+    run = found.record.run
+    resume: dict[str, JSON] = {
+        "path": str(site.there(run, path)),
+        "step": found.record.step,
+        "record": found.record.id,
+        "timeline": timeline,
+    }
+    return write_run_file(site, run, attempt=attempt, resume=resume)
 
 
 def _append(site: Site, run: str, found: RecordState, *, attempt: str, job: str | None, to: Path) -> None:

@@ -13,7 +13,7 @@ from lakemark.model.entry import Means
 from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.timeline import latest
 from lakemark.model.views import safe_at
-from lakemark.services.no_room import Waiting
+from lakemark.services.no_room import WaitingSave
 
 RED = "red"
 AMBER = "amber"
@@ -126,13 +126,13 @@ def problems_around(
         yield Problem(colour=RED, what=alarm, next="lakemark verify --invariants")
 
 
-def problems_of_room(run: str, waiting: Sequence[Waiting], *, now: datetime) -> Iterator[Problem]:
+def problems_of_room(run: str, waiting: Sequence[WaitingSave], *, now: datetime) -> Iterator[Problem]:
     """Whole saves of a run that are nowhere but where the trainer left them."""
     if waiting:
         first = min(waiting, key=lambda one: one.since)
         minutes = max(0, round((now - first.since).total_seconds() / 60))
         what = (
-            f"{len(waiting)} whole save(s) of {run} wait because hot is full, the first for {minutes} min: {first.why}"
+            f"{len(waiting)} whole save(s) of {run} wait for room, the first for {minutes} min: {first.why}"
         )
         advice = "lakemark sweep releases what it may, and takes them; else make room."
         yield Problem(colour=RED, what=what, since=first.since, next=advice)

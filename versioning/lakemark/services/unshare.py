@@ -12,7 +12,7 @@ from lakemark.services.sources import note_damage
 def unshare(site: Site, state: RunState) -> None:
     """Copies the linked files of every record of the run that has no other sound replica; what changed is noted instead.
 
-    Raises Refused where the disk has no room for it: then no process should start yet.
+    Raises NoRoom where the disk has none for it: then no process should start yet.
     """
     for found in state.records.values():
         here = found.replicas.get(site.hot.place)

@@ -28,8 +28,9 @@ from lakemark.ports.watching import Lookout
 from lakemark.services.demote import Pending, demote, present
 from lakemark.services.find_saves import Saves, commit_directory, directories
 from lakemark.services.freshen import freshen
-from lakemark.services.no_room import Waiting, keep_note, waiting_of
+from lakemark.services.no_room import WaitingSave, keep_note, waiting_of
 from lakemark.services.open_watched import open_watched
+from lakemark.services.passed_over import named
 from lakemark.services.problems import Problems
 from lakemark.services.rounds import Done
 from lakemark.services.sweep import Swept, collect, sweep
@@ -106,7 +107,7 @@ class Watch:
         self._collected_at: datetime | None = None
         self._moved_all_at: datetime | None = None
         self._moved: dict[str, int] = {}
-        self._waiting: dict[str, dict[Path, Waiting]] = {}
+        self._waiting: dict[str, dict[Path, WaitingSave]] = {}
 
     # Saves
 
@@ -146,7 +147,7 @@ class Watch:
         for path, why in saves.lost:
             self.say(f"lost {printable(path)}: {why}")
         pending += [Pending.of(printable(path), error) for path, error in saves.failed]
-        pending += [Pending(what=f"could not be read: {printable(path)}", why=why) for path, why in saves.unreadable]
+        pending += [Pending(what=named(path), why=why) for path, why in saves.unreadable]
         with _gathering(pending, f"the note of what waits of {run}"):
             self._note_waiting(run, saves, whole=whole)
         self._note(_scope(run), pending, whole=whole)

@@ -32,9 +32,9 @@ class Inode:
     def known(self) -> KnownFile:
         return KnownFile(device=_DEVICE, inode=self.number, size_bytes=len(self.data), mtime_ns=self.mtime_ns)
 
-    def describe(self, path: str, *, role: str = "other", part_size_bytes: int = PART_SIZE_BYTES) -> File:
+    def describe(self, path: str, *, role: str = "other") -> File:
         """The file as a manifest lists it, all bytes digested."""
-        digester = Digester(part_size_bytes)
+        digester = Digester(PART_SIZE_BYTES)
         digester.update(memoryview(self.data))
         found = digester.finish()
         return File(

@@ -168,9 +168,9 @@ class MemoryEntryCache:
             rows = self._rows.get(branch)
             return (rows[-1][0], len(rows)) if rows else None
 
-    def rows(self, branch: str, *, after: int = 0) -> Iterator[tuple[str, bytes, bytes | None]]:
+    def rows(self, branch: str) -> Iterator[tuple[str, bytes, bytes | None]]:
         with self._lock:
-            yield from list(self._rows.get(branch, []))[after:]
+            yield from list(self._rows.get(branch, []))
 
     def extend(self, branch: str, rows: Iterable[tuple[str, bytes, bytes | None]], *, onto: str | None) -> bool:
         with self._lock:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from lakemark.adapters.memory.disk import MemoryDisk
 
 
 class MemoryLookout:
-    """Implements `ports.watching.Lookout`. waited: told the seconds of each `wait`, as a clock that is moved by hand is."""
+    """Implements `ports.watching.Lookout`."""
 
-    def __init__(self, disk: MemoryDisk, waited: Callable[[float], None] = lambda _: None) -> None:
+    def __init__(self, disk: MemoryDisk) -> None:
         self.followed: tuple[Path, ...] = ()
         self.trouble: str | None = None
         self.whole = True
         self._disk = disk
-        self._waited = waited
         self._heard: set[Path] = set()
 
     def folders(self, pattern: Path) -> tuple[Path, ...]:
@@ -35,9 +34,7 @@ class MemoryLookout:
         if folder in self.followed:
             self._heard.add(folder)
 
-    def wait(self, seconds: float) -> frozenset[Path]:
-        if not self._heard:
-            self._waited(seconds)
+    def wait(self, seconds: float) -> frozenset[Path]:  # noqa: ARG002 - waiting takes no time
         found = frozenset(self._heard)
         self._heard.clear()
         return found

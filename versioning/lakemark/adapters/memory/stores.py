@@ -41,7 +41,7 @@ class MemoryShelf:
 
 
 class MemoryStore:
-    """`ports.CheckpointStore` over a shelf. `capacity_bytes`: what does not fit is Refused."""
+    """`ports.CheckpointStore` over a shelf, without a limit."""
 
     def __init__(
         self,
@@ -51,14 +51,12 @@ class MemoryStore:
         tier_class: str,
         domain: str | None = None,
         kind: str = "directory",
-        capacity_bytes: int | None = None,
     ) -> None:
         self.shelf = shelf
         self.name = name
         self.tier_class = tier_class
         self.kind = kind
         self.domain = domain or name
-        self.capacity_bytes = capacity_bytes
 
     @property
     def place(self) -> Place:
@@ -96,7 +94,6 @@ class MemoryStore:
                 lies = digest not in shelf.condemned and sound(shelf.objects.get(digest), file, manifest)
                 if not (lies and there):
                     data = taken(source, file, manifest)
-                    self._require_room(0 if lies else len(data))
                     shelf.condemned.pop(digest, None)
                     shelf.objects[digest] = data
                     written += 0 if lies else len(data)
@@ -183,8 +180,7 @@ class MemoryStore:
     def usage(self) -> Usage:
         with self._reached() as shelf:
             used = sum(len(data) for data in shelf.objects.values())
-            free = None if self.capacity_bytes is None else max(0, self.capacity_bytes - used)
-            return Usage(used_bytes=used, capacity_bytes=self.capacity_bytes, free_bytes=free)
+            return Usage(used_bytes=used, capacity_bytes=None)
 
     def expires(self) -> str | None:
         with self._reached() as shelf:
@@ -213,11 +209,6 @@ class MemoryStore:
     def _used(self, needed: Iterable[Checkpoint]) -> set[str]:
         holding = [*self.shelf.markers.values(), *needed]
         return {str(file.digest) for checkpoint in holding for file in checkpoint.manifest.regular}
-
-    def _require_room(self, size_bytes: int) -> None:
-        used = sum(len(data) for data in self.shelf.objects.values())
-        if self.capacity_bytes is not None and used + size_bytes > self.capacity_bytes:
-            raise Refused(f"{self.name} has no room for {size_bytes} bytes", advice="Release or prune something there.")
 
     @contextmanager
     def _reached(self) -> Iterator[MemoryShelf]:
