@@ -27,6 +27,7 @@ ADAPTERS = {
 # The edges' frameworks, by room.
 ROOMS = {
     "backports": ["lakemark.formats.zstd"],
+    "compression": ["lakemark.formats.zstd"],
     "cyclopts": ["lakemark.cli"],
     "fastapi": ["lakemark.web"],
     "fsspec": ["lakemark.data"],

@@ -1,5 +1,6 @@
 """DVC tiers: what they heal, what they spare, what they refuse, and writers beside a collector."""
 
+import hashlib
 import json
 import threading
 from contextlib import nullcontext
@@ -463,6 +464,83 @@ def test_a_shared_place_is_identified_and_never_deleted_from(root):
     assert shared.collect(now=NOW + 1000 * HOUR, grace=HOUR, needed=[]) == 0
     assert object_path(root, checkpoint, "weights.bin").exists()
     assert (root / "theirs").read_text() == "theirs"
+
+
+class Interrupted(DirectoryBlobs):
+    """meanwhile: called once, with the key, after the first object was removed or after the parts were listed."""
+
+    removing = listing = None
+
+    def delete(self, key):
+        super().delete(key)
+        if self.removing and key.startswith(dvc_layout.OBJECTS):
+            meanwhile, self.removing = self.removing, None
+            meanwhile(key)
+
+    def list(self, prefix, *, limit=None):
+        names = super().list(prefix, limit=limit)
+        if self.listing and prefix == dvc_layout.PARTS:
+            meanwhile, self.listing = self.listing, None
+            meanwhile(prefix)
+        return names
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_a_collector_that_others_overtake_removes_nothing_they_gave_back(root, faster):
+    """faster: the other pass removed what the writer then writes anew; else it saw the writer's claim."""
+    blobs = Interrupted(root)
+    store = DvcStore(blobs, name="cold", tier_class="cold")
+    store.claim("ledger", now=NOW)
+    other, writer, later, written = store_at(root), store_at(root), NOW + 2 * HOUR, []
+    files = {"one": b"one", "two": b"two", "three": b"three"}
+    store.drop(put(store, files), now=NOW)
+
+    def meanwhile(removed):
+        md5s = {name: hashlib.md5(content, usedforsecurity=False).hexdigest() for name, content in files.items()}
+        wanted = {name: files[name] for name, md5 in md5s.items() if dvc_layout.object_key(md5) != removed}
+        if not faster:
+            with pytest.raises(StoreUnavailable):
+                put(writer, wanted, step=2, now=later)
+        other.collect(now=later, grace=HOUR, needed=())
+        written.append(put(writer, wanted, step=2, now=later))
+
+    blobs.removing = meanwhile
+    store.collect(now=later, grace=HOUR, needed=())
+    assert sound(writer, written[0])
+
+
+def test_a_twin_that_is_put_while_the_first_is_dropped_stays_whole(root):
+    blobs = Interrupted(root)
+    store = DvcStore(blobs, name="cold", tier_class="cold")
+    store.claim("ledger", now=NOW)
+    first, writer, waited = put(store), store_at(root), []
+
+    def meanwhile(_):
+        with pytest.raises(StoreUnavailable) as refused:
+            put(writer, step=2)
+        waited.append(refused)
+
+    blobs.listing = meanwhile
+    store.drop(first, now=NOW)
+    assert waited
+    twin = put(writer, step=2)
+    assert sound(writer, twin)
+    assert not store.holds(first)
+    store.collect(now=NOW + 2 * HOUR, grace=HOUR, needed=())
+    assert sound(writer, twin)
+    assert not [name for name in files_of(root) if name.startswith(dvc_layout.CONDEMNED)]
+
+
+def test_a_drop_that_died_keeps_its_twin_waiting_only_while_it_may_go_on(cold, root):
+    first = put(cold)
+    name = first.objects["dir"]
+    cold.blobs.replace(dvc_layout.mark_key(name), dvc_layout.Mark(condemned_at=NOW, going=True).to_bytes())
+    assert not cold.due(now=NOW, grace=HOUR)
+    with pytest.raises(StoreUnavailable, match="just being removed"):
+        put(cold, step=2)
+    (root / dvc_layout.object_key(name)).unlink()
+    assert sound(cold, put(cold, step=2))
+    assert not (root / dvc_layout.mark_key(name)).exists()
 
 
 def test_writers_beside_a_collector_lose_nothing(root):

@@ -360,6 +360,56 @@ def test_runs_not_asked_for_lately_go_from_memory_and_come_back_the_same(tmp_pat
     assert not again
 
 
+def append_committed(ledger, run, number):
+    held = manifest(number)
+    made = record_for(held, run=run, timeline=1, step=number, saved_at=START, node="node-a")
+    draft = Draft(kind="committed", timeline=1, contents=Contents(record=made, manifest=held))
+    return ledger.append(run, lambda _: draft, stamp(number, number))
+
+
+def test_others_may_fill_the_cache_while_a_run_comes_back_from_it(tmp_path):
+    class Meanwhile(Index):
+        others = staticmethod(lambda: None)
+
+        def known(self, run):
+            self.others()
+            return super().known(run)
+
+    path = tmp_path / "ledger.git"
+    init(path)
+    cache, other = Meanwhile(tmp_path / "index.sqlite"), GitLedger(path, cache=Index(tmp_path / "index.sqlite"))
+    few = GitLedger(path, cache=cache, kept_records=1)
+    for run in ("a", "b"):
+        for number in (1, 2):
+            append_committed(few, run, number)
+
+    def fill():
+        append_committed(other, "a", 3)
+        Index(tmp_path / "index.sqlite").catch_up(other)
+
+    cache.others = fill
+    assert few.run("a").sequence == 3
+    assert (few.alarms, cache.tip("a")[1]) == ([], 3)
+
+
+def test_a_cache_that_is_away_keeps_no_run_from_coming_back(tmp_path):
+    path, index = tmp_path / "ledger.git", tmp_path / "index.sqlite"
+    init(path)
+    few = GitLedger(path, cache=Index(index), kept_records=1)
+    for run, number in (("a", 1), ("a", 2), ("b", 1)):
+        append_committed(few, run, number)
+    for number, state in enumerate(("removed", "garbage", "a folder"), 2):
+        for name in tmp_path.glob("index.sqlite*"):
+            name.unlink()
+        if state == "garbage":
+            index.write_bytes(bytes(range(256)) * 64)
+        elif state == "a folder":
+            index.mkdir()
+        assert few.run("a").sequence == 2, state
+        assert append_committed(few, "b", number).sequence == number, state
+    assert few.alarms == []
+
+
 def test_a_state_from_the_cache_is_read_record_by_record(tmp_path):
     index, _ = filled(tmp_path / "index.sqlite", simple(5))
     records = index.known(RUN).state.records

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 
+from lakemark.adapters.tree import TreeStore
 from lakemark.errors import Conflict, Denied, Incomplete, NoRecordAsOf, NotFound
 from lakemark.model.timeline import as_of
 from lakemark.ports import Policies, Quiet, Spooled, Watched
@@ -20,7 +21,7 @@ from lakemark.services.resume import resume
 from lakemark.services.sweep import sweep
 from tests.contract.store_places import flip
 from tests.formats.builders import save, torch_zip
-from tests.services.crashing import KillAt, Killed
+from tests.services.crashing import At, KillAt, Killed
 from tests.services.on_disk import RUN, age, hf, now, plain, until
 
 WEEK = timedelta(days=7)
@@ -656,3 +657,29 @@ def test_a_step_whose_files_are_of_the_future_was_saved_by_now(yard):
     first, second = (yard.at(step) for step in (100, 200))
     assert first.record.saved_at <= first.recorded_at <= now()
     assert first.instant <= second.instant <= now()
+
+
+def test_a_left_over_tree_that_is_committed_anew_while_it_is_looked_at_stays(yard):
+    yard.open()
+    path = plain(yard.out, 100)
+    copying = {"name": "hot", "node": "node-a", "landing": "copy", "min_free": 0}
+    hot = TreeStore(yard.site().hot.root, **copying)
+    with pytest.raises(Killed):
+        commit(yard.site(hot=hot, progress=At("commit.adopted", kill)), Commit(path=path, run=RUN, step=100))
+    (record,) = yard.in_hot()
+    next(hot.path(hot.load(record)).iterdir()).unlink()
+
+    class Meanwhile(TreeStore):
+        def verify(self, checkpoint, *, progress):
+            damages = super().verify(checkpoint, progress=progress)
+            commit(yard.site(hot=hot), Commit(path=path, run=RUN, step=100))
+            return damages
+
+    swept = sweep(yard.site(hot=Meanwhile(hot.root, **copying)), find=False, move=False)
+    assert not any("undid" in said for said in swept.said)
+    assert yard.in_hot() == set(yard.state().records) == {record}
+    assert hot.verify(hot.load(record), progress=Quiet()) == ()
+
+
+def kill():
+    raise Killed("commit.adopted")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakemark.adapters.memory import MemoryHot, MemoryLedger
+from lakemark.adapters.memory import MemoryHot, MemoryLedger, MemoryStore
 from lakemark.errors import Conflict, Refused, StoreUnavailable
 from lakemark.model.entry import Draft, Means
 from lakemark.model.ledger import Place
@@ -286,6 +286,42 @@ def test_what_was_released_is_known_without_reading_the_run_again(world):
     assert drop_released(world.site(), world.site().store("warm")) == [record]
     assert drop_released(world.site(), world.site().store("warm")) == []
     assert world.ledger.readings == before
+
+
+def test_what_came_back_while_others_were_dropped_stays(world):
+    world.open()
+    world.saves(100, 200, minutes=1)
+    records = [world.at(step).record.id for step in (100, 200)]
+    world.clock.wait(days=8)
+    for record in records:
+        progress = At("release.recorded", lambda: (_ for _ in ()).throw(Killed("release.recorded")))
+        with pytest.raises(Killed):
+            release(world.site(progress=progress), RUN, record, tier="warm")
+
+    class Meanwhile(MemoryStore):
+        def drop(self, checkpoint, *, now):
+            freed = super().drop(checkpoint, now=now)
+            (other,) = {*records} - {checkpoint.record.id}
+            replicate(world.site(), RUN, other, to="warm")
+            return freed
+
+    store = Meanwhile(world.shelves["warm"], name="warm", tier_class="warm", domain="array", kind="s3")
+    site = world.site()
+    dropped = drop_released(replace(site, tiers={**site.tiers, "warm": store}), store)
+    assert len(dropped) == 1
+    invariants(world, {*records})
+
+
+def test_what_comes_back_before_it_is_dropped_stays(world):
+    world.open()
+    world.saves(100, minutes=1)
+    record = world.at(100).record.id
+    world.clock.wait(days=8)
+    at = At("release.recorded", lambda: replicate(world.site(), RUN, record, to="warm"))
+    release(world.site(progress=at), RUN, record, tier="warm")
+    assert at.done
+    assert Place(tier="warm") in world.at(100).replicas
+    invariants(world, {record})
 
 
 def test_a_copy_on_its_way_into_a_shared_tier_is_not_taken_for_a_released_one(world):

@@ -1,7 +1,9 @@
 """One path that is saved to again and again: what was announced of it is said of those bytes alone."""
 
+import json
 import os
 import shutil
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -202,3 +204,68 @@ def test_a_person_may_say_what_it_is(trainer, yard):
     assert done.notes == ("step 100 was announced of other files (model.pt was written again)",)
     yard.sweep()
     assert (yard.steps(), trainer.waiting) == ([100], [])
+
+
+@pytest.mark.parametrize(
+    "names", [("model_100.pt", "optim_100.pt"), ("epoch=0-step=100.ckpt", "epoch=0-step=100-EMA.ckpt")]
+)
+def test_one_of_several_files_is_announced(trainer, yard, names):
+    paths = [save(yard.out / name, lightning(100)) for name in names]
+    trainer.run.saved(paths[0], step=100, metrics={"val_loss": 1.5})
+    assert [done.record.metrics for done in yard.sweep().committed] == [{"val_loss": 1.5}]
+    assert (yard.paths(100), trainer.waiting) == (sorted(names), [])
+
+
+def test_one_of_several_files_that_is_written_again(trainer, yard):
+    paths = [save(yard.out / name, lightning(100)) for name in ("model_100.pt", "optim_100.pt")]
+    trainer.run.saved(paths[0], step=100, metrics={"val_loss": 1.5})
+    save(paths[0], lightning(101))
+    assert [done.record.metrics for done in yard.sweep().committed] == [{}]
+    assert trainer.waiting == []
+
+
+def test_the_clock_went_back_between_two_announcements(trainer, yard):
+    trainer.saves(100, b"of step 100")
+    (spooled,) = yard.site().spool(RUN).glob("*.json")
+    said = json.loads(spooled.read_text())
+    later = datetime.fromisoformat(said["saved_at"]) + timedelta(days=1)
+    spooled.write_text(json.dumps(said | {"saved_at": later.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}))
+    trainer.saves(200, b"of step 200")
+    assert [done.record.step for done in yard.sweep().committed] == [200]
+    assert (contents(yard, 200), trainer.waiting) == (b"of step 200", [])
+
+
+def test_a_log_beside_the_state_may_grow(trainer, yard):
+    path = yard.out / "final"
+    save(path / "model.bin", b"of step 100")
+    log = save(path / "logs" / "train.log", b"step 100\n")
+    trainer.run.saved(path, step=100)
+    with log.open("ab") as stream:
+        stream.write(b"done\n")
+    assert [done.record.step for done in yard.sweep().committed] == [100]
+    trainer.run.saved(path, step=200)
+    log.write_bytes(b"anew")
+    assert yard.sweep().committed == []
+
+
+def test_what_was_announced_before_it_was_written_has_to_be_whole(trainer, yard):
+    folder = yard.out / "checkpoint-8"
+    folder.mkdir()
+    for path in (yard.out / "checkpoint-7", folder):
+        trainer.run.saved(path, step=int(path.name.removeprefix("checkpoint-")))
+        hf(yard.out, int(path.name.removeprefix("checkpoint-")), without=("trainer_state.json",))
+    swept = yard.sweep()
+    assert swept.committed == []
+    assert ["no trainer_state.json" in why for _, why in swept.incomplete] == [True, True]
+    for step in (7, 8):
+        hf(yard.out, step)
+    assert [done.record.step for done in yard.sweep().committed] == [7, 8]
+
+
+def test_a_rank_file_that_is_a_link_is_not_looked_at(trainer, yard):
+    path = hf(yard.out, 7, without=("rng_state.pth",), **{"rng_state_1.pth": torch_zip(("python", "numpy", "cpu"))})
+    save(path / "real.pth", torch_zip(("python", "numpy", "cpu")))
+    (path / "rng_state_0.pth").symlink_to("real.pth")
+    trainer.run.saved(path, step=7, ranks=Ranks(world=2, files=("rng_state_{rank}.pth",)))
+    swept = yard.sweep()
+    assert not any("is gone" in why for _, why in swept.incomplete)

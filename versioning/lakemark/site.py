@@ -48,11 +48,9 @@ if TYPE_CHECKING:
     from lakemark.index import Index
 
 
-def configuration(
-    config: Path | None = None, *, environ: Mapping[str, str] = os.environ, cwd: Path | None = None
-) -> Loaded:
+def configuration(config: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> Loaded:
     """The configuration that applies here (see `settings.load`). Raises Misconfigured, Denied."""
-    return load(config, environ=environ, cwd=cwd or Path.cwd(), hostname=socket.gethostname())
+    return load(config, environ=environ, cwd=Path.cwd(), hostname=socket.gethostname())
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from lakemark.adapters import tier_file
 from lakemark.adapters.blobs import Blobs
 from lakemark.adapters.digests import Verified, drain
 from lakemark.adapters.dvc_claims import WORKERS, Claims, Remembered
-from lakemark.adapters.dvc_collect import Collector, oldest_mark
+from lakemark.adapters.dvc_collect import Collector, is_going, oldest_mark
 from lakemark.adapters.dvc_layout import Claim, Mark
 from lakemark.adapters.dvc_read import MISSING, ObjectReader
 from lakemark.adapters.pool import Buffers, run_all
@@ -144,9 +144,7 @@ class DvcStore:
         self._objects.put(record, None)
         condemned = 0
         if "dir" in objects and not self._shared:
-            own = self._only_of(record, objects)
-            if objects["dir"] in own:
-                self.blobs.delete(layout.object_key(objects["dir"]))
+            own = self._without_dir(record, objects, now=now)
             for name, file in layout.distinct(checkpoint, objects).items():
                 there = name in own and self.blobs.size(layout.object_key(name)) is not None
                 if there and self.blobs.create(layout.mark_key(name), Mark(condemned_at=now).to_bytes()):
@@ -296,7 +294,7 @@ class DvcStore:
         """Makes every object be there with the right bytes; answers those that were written."""
         trusted, progress = how
         files = layout.distinct(checkpoint, objects)
-        condemned = self._uncondemn(files)
+        condemned = self._uncondemn([*files, objects["dir"]])
         progress.expect("copy", sum(file.size_bytes for file in files.values()))
         written: dict[str, File] = {}
 
@@ -333,15 +331,14 @@ class DvcStore:
                 advice="The store does not keep what it is given: look at it before you go on.",
             )
 
-    def _uncondemn(self, files: Mapping[str, File]) -> frozenset[str]:
+    def _uncondemn(self, names: Iterable[str]) -> frozenset[str]:
         """Takes back condemnations of objects that are needed again; their bytes are then written anew."""
         marks = self.blobs.list(layout.CONDEMNED)
         if not marks.complete:
             raise StoreUnavailable(f"{self.name} did not list its marks to the end", advice="Try again.")
-        found = {name for name in files if layout.mark_key(name) in marks.sizes}
+        found = {name for name in names if layout.mark_key(name) in marks.sizes}
         for name in found:
-            data = self.blobs.get(layout.mark_key(name))
-            if data is not None and Mark.from_bytes(data, key=name).going:
+            if is_going(self.blobs, name):
                 raise StoreUnavailable(
                     f"the object {name} is just being removed from {self.name}",
                     advice="Try again once the pass that collects has ended; the next one clears it up.",
@@ -367,6 +364,21 @@ class DvcStore:
             yield Damage(path=key, why=MISSING, missing=True)
         elif data != layout.dir_bytes(checkpoint.manifest, objects):
             yield Damage(path=key, why="has other bytes")
+
+    def _without_dir(self, record: str, objects: Mapping[str, str], *, now: datetime) -> frozenset[str]:
+        """Removes the directory object unless another record has the same; answers `_only_of`.
+
+        It is marked as going before the claims are looked at: whoever puts that other record meanwhile waits.
+        """
+        mark = layout.mark_key(objects["dir"])
+        self.blobs.replace(mark, Mark(condemned_at=now, going=True).to_bytes())
+        try:
+            own = self._only_of(record, objects)
+            if objects["dir"] in own:
+                self.blobs.delete(layout.object_key(objects["dir"]))
+        finally:
+            self.blobs.delete(mark)
+        return own
 
     def _only_of(self, record: str, objects: Mapping[str, str]) -> frozenset[str]:
         """Those of its objects that no other record uses."""

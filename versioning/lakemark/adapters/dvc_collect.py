@@ -24,7 +24,8 @@ from lakemark.ports.store import Checkpoint
 def oldest_mark(blobs: Blobs, *, now: datetime) -> datetime | None:
     """Since when the first condemned object has been so; `now` where none is; None where they could not all be listed.
 
-    Something whose removal is under way, but for a crash, counts as condemned for ever.
+    Something whose removal is under way, but for a crash, counts as condemned for ever; not a directory object, which goes
+    by a drop.
     """
     marks = blobs.list(layout.CONDEMNED)
     if not marks.complete:
@@ -38,7 +39,17 @@ def _condemned_at(blobs: Blobs, key: str) -> datetime | None:
     mark = None if data is None else Mark.from_bytes(data, key=key)
     if mark is None:
         return None
-    return datetime.min.replace(tzinfo=mark.condemned_at.tzinfo) if mark.going else mark.condemned_at
+    for_ever = mark.going and not key.endswith(layout.DIR)
+    return datetime.min.replace(tzinfo=mark.condemned_at.tzinfo) if for_ever else mark.condemned_at
+
+
+def is_going(blobs: Blobs, name: str) -> bool:
+    """Whether its removal is under way now. A directory object that is gone already does not go again."""
+    key = layout.mark_key(name)
+    data = blobs.get(key)
+    if data is None or not Mark.from_bytes(data, key=key).going:
+        return False
+    return not name.endswith(layout.DIR) or blobs.size(layout.object_key(name)) is not None
 
 
 @dataclass(slots=True)
@@ -112,8 +123,10 @@ class Collector:
             ) from error
 
     def _settle_marks(self, marks: dict[str, str], used: Used, seen: _Seen, before: datetime) -> Iterator[str]:
-        """Takes marks back from what is used or gone; answers those whose time has come."""
+        """Takes marks back from what is used or gone; answers those whose time has come. A drop's own may be under way."""
         for name, key in marks.items():
+            if name.endswith(layout.DIR) and (_condemned_at(self._blobs, key) or before) > before:
+                continue
             if name not in seen.marked or name in used:
                 self._blobs.delete(key)
                 continue
@@ -125,13 +138,15 @@ class Collector:
                     yield name
 
     def _remove(self, due: Iterable[str], seen: _Seen) -> int:
-        """After every mark says going, looks at the claims once more."""
+        """After every mark says going, looks at the claims once more; then at each mark, which others may have taken away."""
         used = self._claims.used()
+        if used is None:
+            return 0
         freed = 0
         for name in due:
-            if used is None:
-                continue
             if name not in used:
+                if not is_going(self._blobs, name):
+                    continue  # another pass was faster, or saw a claim: a writer may count on the object by now
                 self._blobs.delete(layout.object_key(name))
                 freed += seen.marked[name]
             self._blobs.delete(layout.mark_key(name))

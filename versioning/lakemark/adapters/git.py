@@ -326,10 +326,13 @@ class GitLedger:
         begin: Callable[[], History[S]],
         empty: Callable[[], History[S]],
     ) -> History[S]:
-        tip = git_refs.read(self.path, git_refs.reference(_valid(branch)))
+        reference = git_refs.reference(_valid(branch))
+        tip = None if known is None else git_refs.read(self.path, reference)
         if known is not None and known.tip == tip:
             return known
         history = known or begin()
+        if known is None:  # only now: others may have taken newer entries into the cache
+            tip = git_refs.read(self.path, reference)
         with git_errors(self.path):
             commits = git_tree.commits_after(self._repository, tip, history.tip)
             if commits is None:

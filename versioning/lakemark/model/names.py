@@ -8,11 +8,17 @@ from typing import Final
 _RUN: Final = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*", re.ASCII)
 _LONGEST: Final = 63
 _ESCAPE: Final = re.compile(r"x-([0-9a-f]+)", re.ASCII)
+_LOG: Final = re.compile(r".*\.(?:log|out|err|txt|jsonl|csv|tsv|tfevents\.[^/]*)", re.ASCII | re.DOTALL)
 
 
 def printable(path: object) -> str:
     """A path as text that is valid UTF-8: bytes that are not come out as escapes. Other paths stay as they are."""
     return str(path).encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+def is_log(path: str) -> bool:
+    """Whether a file with this path is one that programs append to."""
+    return _LOG.fullmatch(path) is not None
 
 
 def is_run(name: str) -> bool:

@@ -13,6 +13,7 @@ from typing import BinaryIO, Protocol, TypeAlias
 from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import File, Manifest
 from lakemark.model.ledger import Place
+from lakemark.model.names import is_log
 from lakemark.model.record import DataRef
 from lakemark.ports.work import Progress
 
@@ -183,12 +184,14 @@ class Spooled:
     identity: Mapping[str, tuple[int, int, int]] | None = None
 
     def written_over(self, files: Iterable[OnDisk]) -> str | None:
-        """Why these are not the files that it was announced of; None where they are, as far as that was said."""
+        """Why these are not the files it was announced of; None where they are, as far as that was said. Logs may grow."""
         here = {one.path: (one.file.inode, one.file.size_bytes, one.file.mtime_ns) for one in files}
         if "." in (self.identity or {}) and len(here) == 1:
             here = {".": next(iter(here.values()))}
         for path, then in (self.identity or {}).items():
             now = here.get(path)
+            if now is not None and now[1] > then[1] and then[0] in (0, now[0]) and is_log(path):
+                continue
             if now is None or now[1:] != then[1:] or then[0] not in (0, now[0]):
                 name = self.path.name if path == "." else path
                 return f"{name} was written again" if path in here else f"{name} is gone"
@@ -390,6 +393,6 @@ class Journal(Protocol):
     def directory(self, path: Path) -> Directory | None: ...
 
     def looked(self, key: str, *, at: datetime) -> datetime | None:
-        """Notes a look at `key` (a branch observed) and answers when the previous one was."""
+        """Notes a look at `key` (a branch, a tier) and answers when the previous one was."""
 
     def last_looked(self, key: str) -> datetime | None: ...

@@ -215,7 +215,7 @@ class HotStore(CheckpointStore, Protocol):
         members: files and directories of one folder; then the tree holds these under their names, and nothing else of that
         folder; `source` only says what they are called together.
         quiet_seconds: how long files must not have changed; 0 where the trainer said it is done.
-        roles: path -> role. Raises Incomplete, Refused (paths, links outside, disk full), Denied, NotFound.
+        roles: path -> role. Raises Incomplete, Refused (paths, links outside), NoRoom, Denied, NotFound.
         """
 
     def adopt(self, landed: Landed, record: Record, *, entry: Mapping[str, JSON] | None = None) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from lakemark.errors import LakemarkError
 from lakemark.ports import Site, Spooled
@@ -19,7 +20,7 @@ def told(site: Site, asked: Commit) -> Commit:
         one for one in announced(site, asked.run) if one.path == asked.path and (asked.found or one.step == asked.step)
     ]
     why = {one.file: written_over(site, one) for one in here}
-    spooled, _ = newest(one for one in here if why[one.file] is None)
+    spooled, _ = newest((one for one in here if why[one.file] is None), why=why)
     if spooled:
         return replace(asked, spooled=spooled[0], step=spooled[0].step)
     notes = (
@@ -28,14 +29,15 @@ def told(site: Site, asked: Commit) -> Commit:
     return replace(asked, notes=(*asked.notes, *notes))
 
 
-def newest(found: Iterable[Spooled]) -> tuple[list[Spooled], list[Spooled]]:
+def newest(found: Iterable[Spooled], *, why: Mapping[Path, str | None]) -> tuple[list[Spooled], list[Spooled]]:
     """The last announcement of each path, in order of step, and the earlier ones, which spoke of what was overwritten.
 
     One of another step and the very same files came before its own were written: it is neither, and waits for them.
+    why: of each spool file, what `written_over` answered. One whose files lie there is the last: a clock may have gone back.
     """
     last: dict[object, Spooled] = {}
     overtaken: list[Spooled] = []
-    for one in sorted(found, key=lambda one: one.saved_at):
+    for one in sorted(found, key=lambda one: (bool(one.identity) and why[one.file] is None, one.saved_at)):
         other = last.get(one.path)
         if other is not None and other.identity and other.identity == one.identity and other.step != one.step:
             continue

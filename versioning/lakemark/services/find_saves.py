@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 
 from lakemark.errors import Incomplete, LakemarkError, NotFound
@@ -106,11 +107,13 @@ def directories(site: Site, state: RunState) -> Iterator[Path]:
 
 
 def _announced(site: Site, run: str, saves: Saves) -> None:
-    last, overtaken = newest(announced(site, run))
+    here = list(announced(site, run))
+    why_not = {one.file: written_over(site, one) for one in here}
+    last, overtaken = newest(here, why=why_not)
     for spooled in overtaken:
         site.workspace.unspool(spooled)
     for spooled in last:
-        why = written_over(site, spooled)
+        why = why_not[spooled.file]
         if site.workspace.exists(spooled.path.parent) and not _is_there(site, spooled.path):
             if spooled.identity == {} and site.now() - spooled.saved_at < AGE:
                 saves.incomplete.append((spooled.path, f"step {spooled.step} was announced before anything lay there"))
@@ -176,11 +179,11 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves) -> None:
     saves.unreadable.extend(unreadable(site.workspace, directory, candidates=candidates))
     whole = [one for one in found if one.verdict is Verdict.COMPLETE]
     tried = {path for path, _ in (*saves.incomplete, *saves.failed)}
-    mine = Saves()
+    mine, dropped = Saves(), _dropped(whole)
     for one in whole:
         if one.step is not None and one.path not in tried:
             asked = Commit(path=one.path, run=run, step=one.step, found=True, directory=directory)
-            _try(site, replace(asked, dropped=_dropped(one, whole)), mine)
+            _try(site, replace(asked, dropped=dropped[one.path]), mine)
     copies = Copies(site, run)
     for one in whole:
         if one.step is None and one.path not in tried:
@@ -192,14 +195,23 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves) -> None:
     _bind(site, run, directory)
 
 
-def _dropped(one: Found, whole: Sequence[Found]) -> frozenset[str]:
-    """Roles that every later save beside it lacks too; none where there is no later one."""
-    later = [
-        held(other).union(other.possible)
-        for other in whole
-        if other.framework == one.framework and (other.step or 0) > (one.step or 0) and whole_state(held(other))
-    ]
-    return frozenset(role for role in STATE if not any(role in roles for roles in later)) if later else frozenset()
+def _dropped(whole: Sequence[Found]) -> dict[Path, frozenset[str]]:
+    """Of each: roles that every later save beside it lacks too; none where there is no later one."""
+    dropped: dict[Path, frozenset[str]] = {}
+    later: dict[str, set[str]] = {}
+    for _, group in groupby(sorted(whole, key=_backwards), key=_backwards):
+        same = list(group)
+        for one in same:
+            roles = later.get(one.framework)
+            dropped[one.path] = frozenset() if roles is None else frozenset(STATE).difference(roles)
+        for one in same:
+            if whole_state(held(one)):
+                later.setdefault(one.framework, set()).update(held(one), one.possible)
+    return dropped
+
+
+def _backwards(found: Found) -> int:
+    return -(found.step or 0)
 
 
 def _sort(site: Site, run: str, found: Sequence[Found], refused: list[tuple[Path, str]], *, saves: Saves) -> None:

@@ -75,6 +75,8 @@ def release_all(site: Site, run: str, releases: Sequence[Release]) -> list[Relea
         return []
     site.progress.step("release.recorded")
     for one in done:
+        if one.place in _now(site, state.records[one.record]).replicas:
+            continue
         site.store(one.place).drop(held[one], now=site.now())
         site.progress.step("release.dropped")
     return done
@@ -153,7 +155,7 @@ def drop_unclaimed(site: Site) -> list[str]:
     """Drops hot trees of records whose replica here was released and whose bytes a crash left behind. Answers record ids."""
     listing = site.hot.records()
     known = list(_known(site, listing.records if listing.complete else ()))
-    return [_dropped(site, site.hot, found) for found in known if site.hot.place not in found.replicas]
+    return [_dropped(site, site.hot, found) for found in known if site.hot.place not in _now(site, found).replicas]
 
 
 def drop_released(site: Site, store: CheckpointStore) -> list[str]:
@@ -167,7 +169,12 @@ def drop_released(site: Site, store: CheckpointStore) -> list[str]:
         for found in _records(site, run)
         if found.record.id in claimed and _left(store, found) and store.holds(_held(site, found, store.place))
     ]
-    return [_dropped(site, store, found) for found in left]
+    return [_dropped(site, store, found) for found in left if _left(store, _now(site, found))]
+
+
+def _now(site: Site, found: RecordState) -> RecordState:
+    """As the ledger has it at this moment: dropping takes long, and it may have come back meanwhile."""
+    return site.ledger.run(found.record.run).records[found.record.id]
 
 
 def _left(store: CheckpointStore, found: RecordState) -> bool:

@@ -131,9 +131,7 @@ def problems_of_room(run: str, waiting: Sequence[WaitingSave], *, now: datetime)
     if waiting:
         first = min(waiting, key=lambda one: one.since)
         minutes = max(0, round((now - first.since).total_seconds() / 60))
-        what = (
-            f"{len(waiting)} whole save(s) of {run} wait for room, the first for {minutes} min: {first.why}"
-        )
+        what = f"{len(waiting)} whole save(s) of {run} wait for room, the first for {minutes} min: {first.why}"
         advice = "lakemark sweep releases what it may, and takes them; else make room."
         yield Problem(colour=RED, what=what, since=first.since, next=advice)
 

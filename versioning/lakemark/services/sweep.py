@@ -228,9 +228,18 @@ def _adopt(site: Site, identity: str, result: Swept) -> None:
         result.pending.append(Pending(what=f"{shown} in {site.hot.name}", why=why))
     elif outcome is _Outcome.RECORDED:
         result.said.append(f"finished the commit of {shown}")
-    else:
-        site.hot.drop(sealed, now=site.now())
+    elif _dropped(site, sealed):
         result.said.append(f"undid the commit of {shown}")
+
+
+def _dropped(site: Site, sealed: Checkpoint) -> bool:
+    """Unless somebody commits it at this moment, or did since it was looked at: then the tree may be another one by now."""
+    record = sealed.record
+    with site.hot.settled() as settled:
+        if not settled or record.id in site.ledger.run(record.run).records:
+            return False
+        site.hot.drop(sealed, now=site.now())
+    return True
 
 
 class _Outcome(Enum):

@@ -48,6 +48,13 @@ class Commit:
     notes: tuple[str, ...] = ()
 
     @property
+    def finished(self) -> bool:
+        """Whether somebody who could know said that it is whole: not one rank of several, nor before anything lay there."""
+        if self.spooled is None:
+            return not self.found
+        return self.spooled.world is None and self.spooled.identity != {}
+
+    @property
     def claimed(self) -> bool:
         """Whether the trainer itself said which roles it saved."""
         return self.spooled is not None and bool(self.spooled.roles or self.spooled.present)
@@ -83,7 +90,8 @@ def take(site: Site, asked: Commit, state: RunState) -> Taken:
     if seen is None or found.members:
         seen = site.workspace.files(asked.path, found.members)
     _require_every_rank(asked, seen)
-    _require_announced(site, asked, state, seen)
+    lies = _seen(site, asked.path) if found.members else seen
+    _require_announced(site, asked, state, seen, lies=lies or seen)
     roles = dict(found.roles) | dict(asked.spooled.roles if asked.spooled else {})
     present, possible = _roles(asked, found, roles)
     earlier = _earlier(site, asked, state, found)
@@ -147,7 +155,7 @@ def _require_whole(asked: Commit, found: Found) -> None:
             f"{quoted(str(asked.path))} is {found.verdict}: {found.why}",
             advice="Commit it when the trainer has finished it.",
         )
-    if asked.spooled is not None and asked.spooled.world is not None and found.verdict is Verdict.INCOMPLETE:
+    if asked.spooled is not None and not asked.finished and found.verdict is Verdict.INCOMPLETE:
         raise Incomplete(f"{quoted(str(asked.path))}: {found.why}", advice=_AGAIN)
     if asked.found and asked.spooled is None and found.step != asked.step:
         raise Incomplete(f"{quoted(str(asked.path))} was step {asked.step} and is {found.step} now", advice=_AGAIN)
@@ -172,12 +180,17 @@ def _require_every_rank(asked: Commit, seen: tuple[OnDisk, ...]) -> None:
         raise Incomplete(f"{quoted(str(asked.path))} waits for other ranks: no {names} yet", advice=_AGAIN)
 
 
-def _require_announced(site: Site, asked: Commit, state: RunState, seen: tuple[OnDisk, ...]) -> None:
-    """What lies there is what was announced: neither written over since, nor still what an earlier step left."""
+def _require_announced(
+    site: Site, asked: Commit, state: RunState, seen: tuple[OnDisk, ...], *, lies: tuple[OnDisk, ...]
+) -> None:
+    """What lies there is what was announced: neither written over since, nor still what an earlier step left.
+
+    lies: at the path that was announced, which may name only one of the files.
+    """
     spooled = asked.spooled
     if spooled is None or not spooled.identity:
         return
-    why = spooled.written_over(seen)
+    why = spooled.written_over(lies)
     if why is not None:
         raise Incomplete(
             f"{quoted(str(asked.path))} was overwritten after step {spooled.step} was announced: {why}", advice=_AGAIN
@@ -293,8 +306,7 @@ def _suspect(asked: Commit, doubt: Foreign) -> Incomplete:
 def _quiet(site: Site, asked: Commit) -> float:
     if asked.quiet_seconds is not None:
         return asked.quiet_seconds
-    finished = not asked.found if asked.spooled is None else asked.spooled.world is None
-    return 0.0 if finished else site.policies.quiet_seconds
+    return 0.0 if asked.finished else site.policies.quiet_seconds
 
 
 def _require_same(asked: Commit, seen: tuple[OnDisk, ...], landed: Landed) -> None:

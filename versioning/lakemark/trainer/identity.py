@@ -23,7 +23,8 @@ def identity_of(path: str, *, rank_files: Collection[str] = ()) -> dict[str, str
     try:
         if not os.path.isdir(path):
             return _of_file(path)
-        return dict(_of_ranks(path, rank_files) if rank_files else _of_folder(path)) or None
+        told = dict(_of_ranks(path, rank_files) if rank_files else _of_folder(path))
+        return told if told or not os.listdir(path) else None
     except FileNotFoundError:
         return {}
     except OSError:
@@ -40,7 +41,7 @@ def _of_file(path: str) -> dict[str, str]:
 def _of_ranks(folder: str, names: Collection[str]) -> Iterator[tuple[str, str]]:
     for name in (name.replace("{rank}", "0") for name in names):
         place = os.path.join(folder, name)
-        if os.path.lexists(place):
+        if os.path.isfile(place) and not os.path.islink(place):
             yield name, _told(os.lstat(place))
 
 

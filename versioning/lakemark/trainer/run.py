@@ -140,7 +140,7 @@ class Run:
             if ranks is not None:
                 about["ranks"] = {"world": int(ranks.world), "files": [str(name) for name in ranks.files]}
             rank_files = about["ranks"]["files"] if ranks is not None and ranks.world > 1 else ()
-            self._announce(path, step, about, rank_files)
+            self._announce(path, step, about, rank_files=rank_files)
 
     @contextmanager
     def guarded(self, step: object) -> Iterator[None]:
@@ -151,7 +151,7 @@ class Run:
             self._warn("the save of step {!r} was not announced ({!r})", step, error)
 
     def _announce(
-        self, path: str | os.PathLike[str], step: int, about: Mapping[str, Any], rank_files: Collection[str]
+        self, path: str | os.PathLike[str], step: int, about: Mapping[str, Any], *, rank_files: Collection[str]
     ) -> None:
         number = int(step)
         if number < 0 or number != step:
