@@ -1,6 +1,6 @@
 """What the node's service keeps in memory, and what its passes cost, as its runs come to have many checkpoints.
 
-    python benchmarks/bench_watch_memory.py [--records 1000] [--runs 4] [--window 250] [--files 30] [--folder DIR]
+    python benchmarks/bench_watch_memory.py [--records 1000] [--runs 4] [--window 250] [--files 30] [--kept N] [--folder DIR]
 
 One process does all the service's passes, over real stores: saves are found, committed, copied to a second tier and released
 from hot, run after run; then one run is left alone and the next one trains. After each window of saves it prints resident
@@ -20,6 +20,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from lakemark.adapters.git import GitLedger
 from lakemark.background import lookout
 from lakemark.services.open_run import Opening, open_run
 from lakemark.services.watch import Watch
@@ -80,6 +81,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=4)
     parser.add_argument("--window", type=int, default=250)
     parser.add_argument("--files", type=int, default=30)
+    parser.add_argument("--kept", type=int, default=0, help="records whose runs stay in memory; 0: as in the service")
     parser.add_argument("--folder", type=Path, default=None)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
@@ -92,6 +94,8 @@ def measure(home: Path, given: argparse.Namespace) -> None:
     now = Now()
     parts = Parts(configuration(home / "lakemark.yaml", environ={}), {})
     site = site_of(parts)
+    if given.kept:
+        site = replace(site, ledger=GitLedger(home / "ledger.git", cache=parts.index, kept_records=given.kept))
     site = replace(site, now=now, simulated_clock=True, policies=replace(site.policies, quiet_seconds=0.0))
     watch = Watch(site, lookout(hints=False), say=lambda _: None)
     begun = time.perf_counter()
