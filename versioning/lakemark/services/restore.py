@@ -152,8 +152,9 @@ def _refuse(manifest: Manifest, lacking: Sequence[str]) -> None:
 
 
 def _inside(manifest: Manifest) -> set[str]:
-    """Roles it holds or may hold, in whatever file."""
-    return {*map(str, manifest.roles), *roles_of(manifest).possible}
+    """Roles it holds, or may hold in a file that says none of its own."""
+    told = all(file.role != Role.OTHER for file in manifest.regular)
+    return {*map(str, manifest.roles), *(() if told else roles_of(manifest).possible)}
 
 
 def _refuse_mixed(manifest: Manifest, roles: Sequence[str], files: Sequence[File]) -> None:
