@@ -83,8 +83,7 @@ class Trainer:
         while left:
             pid = left.pop()
             found.append(pid)
-            children = (_text(file) for file in Path(f"/proc/{pid}/task").glob("*/children"))
-            left.extend(int(child) for text in children for child in text.split())
+            left.extend(int(child) for text in _children(pid) for child in text.split())
         return found
 
     def signal(self, number: signal.Signals) -> None:
@@ -113,6 +112,15 @@ class Trainer:
 
 def _inside(path: Path, folders: tuple[Path, ...]) -> bool:
     return any(folder in path.parents for folder in folders)
+
+
+def _children(pid: int) -> list[str]:
+    """What each of its threads started; of a process that is gone nothing."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    return [_text(Path(f"/proc/{pid}/task/{thread}/children")) for thread in threads]
 
 
 def _written(pid: int) -> list[Path]:
