@@ -9,6 +9,7 @@ import glob
 import os
 import select
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,8 @@ _LOOK_MS: Final = 1_000
 _ENDS_WITHIN_SECONDS: Final = 5.0
 _DRAINED_BYTES: Final = 4096
 _DELETED: Final = 3
+_RELEASED_SECONDS: Final = 0.2
+"""Within it the kernel takes back the watches of what was just closed."""
 
 
 class FolderLookout:
@@ -99,6 +102,7 @@ class FolderLookout:
             if not count:
                 return
             count //= 2
+            time.sleep(_RELEASED_SECONDS)
 
     def _tell(self, folders: set[Path]) -> None:
         with self._lock:
