@@ -19,6 +19,12 @@ from examples.stage import PATIENCE_SECONDS, Broken, Site
 
 SAVES_BEFORE: Final = 2
 _LOOK_SECONDS: Final = 0.001
+_IN_ORDER: Final = {
+    "OMP_NUM_THREADS": "1",
+    "JAX_CPU_ENABLE_ASYNC_DISPATCH": "0",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+}
+"""So that a process computes the same bits each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,7 @@ class Trainer:
         scratch = out.with_suffix(".tmp")
         for folder in (out, scratch):
             folder.mkdir(parents=True, exist_ok=True)
-        environ = site.environ | {"LAKEMARK_RUN_FILE": str(run_file), "TMPDIR": str(scratch), "OMP_NUM_THREADS": "1"}
+        environ = site.environ | _IN_ORDER | {"LAKEMARK_RUN_FILE": str(run_file), "TMPDIR": str(scratch)}
         command = [sys.executable, str(example.script), str(out), str(final)]
         with out.with_suffix(".log").open("ab") as log:
             process = subprocess.Popen(command, env=environ, cwd=out.parent, stdout=log, stderr=log)
