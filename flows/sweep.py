@@ -13,9 +13,8 @@ from prefect.client.schemas.responses import SetStateStatus
 
 from flows import _edge
 from lakemark.model.ledger import RollbackState
-from lakemark.model.names import printable
+from lakemark.model.names import not_read, printable
 from lakemark.ports import Site
-from lakemark.services.passed_over import named
 from lakemark.services.sweep import Swept
 from lakemark.services.sweep import sweep as sweep_site
 
@@ -59,7 +58,7 @@ def sweep(node: str | None = None, stale_after_minutes: int | None = None) -> di
     for said in [*swept.said, *(f"{name} goes on" for name in resumed)]:
         logger.info(said)
     pending = [{"what": one.what, "why": one.why} for one in swept.pending]
-    pending += [{"what": named(path), "why": why} for path, why in swept.unreadable]
+    pending += [{"what": not_read(path), "why": why} for path, why in swept.unreadable]
     _edge.table("sweep-pending", pending, description="What waits, and for what")
     return {
         "committed": [done.record.id for done in swept.committed if done.new],

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.local import LocalWorkspace
 from lakemark.adapters.memory.lookout import MemoryLookout
 from lakemark.errors import NoRoom
+from lakemark.formats import recogniser
 from lakemark.ports.site import Watched
 from lakemark.services.no_room import WaitingSave, place_of
 from lakemark.services.open_watched import nobody_s
-from lakemark.services.passed_over import unreadable
 from lakemark.services.status import RED, problems_of_room
 from lakemark.services.sweep import sweep
 from lakemark.services.watch import Watch
@@ -113,45 +112,66 @@ def closed(folder):
         folder.chmod(0o755)
 
 
+KNOWN = recogniser()
+"""Loaded before somebody else's rights apply."""
+
+
+def unreadable(root):
+    told = []
+    list(KNOWN.find(root, unreadable=lambda path, why: told.append((path, why))))
+    return told
+
+
+DEEP = "1/2/3/4/5/6/7/8"
+
+
 def test_directories_that_cannot_be_listed_are_named(tmp_path):
-    for name in ("private/step-9", "step-1/inside", ".lakemark-aside/7", "a/b"):
+    for name in ("private/step-9", "step-1/inside", ".lakemark-aside/7", "a/b", "notes/inside", f"{DEEP}/9"):
         (tmp_path / name).mkdir(parents=True)
-    disk = LocalWorkspace()
     with closed(tmp_path / "private"):
-        assert list(unreadable(disk, tmp_path, candidates=[])) == [(tmp_path / "private", "Permission denied")]
-        assert [path for path, _ in unreadable(disk, tmp_path / "private", candidates=[])] == [tmp_path / "private"]
-        assert list(unreadable(disk, tmp_path, candidates=[tmp_path / "private"])) == []
-    for name, told in ((".lakemark-aside", False), ("a/b", True), ("step-1/inside", True)):
+        assert unreadable(tmp_path) == [(tmp_path / "private", "Permission denied")]
+        assert [path for path, _ in unreadable(tmp_path / "private")] == [tmp_path / "private"]
+    for name in ("step-1", "step-1/inside"):  # a checkpoint says so itself
         with closed(tmp_path / name):
-            assert bool(list(unreadable(disk, tmp_path, candidates=[]))) == told
-    assert list(unreadable(disk, tmp_path / "gone", candidates=[])) == []
+            assert unreadable(tmp_path) == []
+            assert "Permission denied" in next(KNOWN.find(tmp_path)).why
+    for name, told in (
+        (".lakemark-aside", False),
+        ("a/b", True),
+        ("notes/inside", True),
+        (DEEP, True),
+        (f"{DEEP}/9", False),
+    ):
+        with closed(tmp_path / name):
+            assert bool(unreadable(tmp_path)) == told
+    assert unreadable(tmp_path / "gone") == []
 
 
 class Closed:
-    """A disk of which one directory can't be listed."""
+    """A search that comes upon one directory that can't be listed."""
 
-    def __init__(self, disk, path):
-        self._disk, self._path = disk, path
+    def __init__(self, recogniser, path):
+        self._recogniser, self._path = recogniser, path
 
     def __getattr__(self, name):
-        return getattr(self._disk, name)
+        return getattr(self._recogniser, name)
 
-    def unreadable(self, root, *, entered):
-        if entered(self._path):
-            yield self._path, "Permission denied"
+    def find(self, root, *, unreadable=None, **how):
+        if unreadable is not None:
+            unreadable(self._path, "Permission denied")
+        return self._recogniser.find(root, **how)
 
 
 def test_a_directory_that_is_passed_over_is_said_once(world):
     world.open()
     world.save(100)
-    workspace = Closed(world.workspace, OUT / "private")
-    swept = world.sweep(workspace=workspace)
+    recogniser = Closed(world.site().recogniser, OUT / "private")
+    swept = world.sweep(recogniser=recogniser)
     assert swept.unreadable == [(OUT / "private", "Permission denied")]
     assert [done.record.step for done in swept.committed] == [100]
     told = []
-    watch = Watch(world.site(workspace=workspace), MemoryLookout(world.disk), say=told.append)
+    watch = Watch(world.site(recogniser=recogniser), MemoryLookout(world.disk), say=told.append)
     for _ in range(3):
         watch.announced(None)
         watch.found(None)
     assert told == [f"could not be read: {OUT / 'private'}: Permission denied"]
-    assert world.sweep(workspace=Closed(world.workspace, OUT / "step-100")).unreadable == []

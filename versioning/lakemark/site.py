@@ -23,7 +23,6 @@ from lakemark.ports import (
     Recogniser,
     Site,
     Watched,
-    Workspace,
 )
 from lakemark.settings import (
     DirectoryTier,
@@ -333,13 +332,6 @@ def recogniser() -> Recogniser:
     from lakemark import formats
 
     return formats.recogniser()
-
-
-def workspace() -> Workspace:
-    """This machine's disk, for whoever looks at it without a site."""
-    from lakemark.adapters.local import LocalWorkspace
-
-    return LocalWorkspace()
 
 
 def digests_of(content: bytes, part_size_bytes: int) -> tuple[str, tuple[str, ...]]:

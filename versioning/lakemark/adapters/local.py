@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -79,20 +79,6 @@ class LocalWorkspace:
     def last_change(self, paths: Iterable[Path]) -> datetime | None:
         newest = max((time_ns for path in paths for time_ns in _times(path)), default=None)
         return None if newest is None else datetime.fromtimestamp(newest / 1e9, UTC)
-
-    def unreadable(self, root: Path, *, entered: Callable[[Path], bool]) -> Iterator[tuple[Path, str]]:
-        pending = [root]
-        while pending:
-            folder = pending.pop()
-            try:
-                with os.scandir(folder) as entries:
-                    below = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except OSError as error:
-                yield folder, error.strerror or "it can't be listed"
-                continue
-            pending.extend(sorted(filter(entered, below), reverse=True))
 
     def digest(self, path: Path) -> str:
         with os_errors(path):

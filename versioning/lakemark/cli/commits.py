@@ -15,8 +15,7 @@ from lakemark.cli.output import instant, plain, short, size
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.errors import Usage
 from lakemark.model.instants import to_text
-from lakemark.model.names import printable
-from lakemark.services.passed_over import named
+from lakemark.model.names import not_read, printable
 
 if TYPE_CHECKING:
     from lakemark.model.ledger import RecordState
@@ -241,7 +240,7 @@ def _swept_lines(swept: Swept) -> list[str]:
         *swept.said,
         *(f"incomplete {path}: {why}" for path, why in swept.incomplete),
         *(f"abandoned {one.path} since {instant(one.since)}: {one.why}" for one in swept.abandoned),
-        *(f"{named(path)}: {why}" for path, why in swept.unreadable),
+        *(f"{not_read(path)}: {why}" for path, why in swept.unreadable),
         *(f"waits {one.what}: {one.why}" for one in swept.pending),
     ]
     return [plain(line) for line in lines] or ["nothing to do"]

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from lakemark.cli.output import table
 from lakemark.cli.session import Answer
 from lakemark.errors import Denied
-from lakemark.model.names import printable
-from lakemark.services.passed_over import named, unreadable
+from lakemark.model.names import not_read, printable
 
 if TYPE_CHECKING:
-    from lakemark.ports import Found, Recogniser, Workspace
+    from lakemark.ports import Found, Recogniser
 
 _HEADS = ("verdict", "step", "framework", "roles", "path", "why")
 _NO_FRAMEWORK = "generic"
@@ -26,15 +25,15 @@ def inspect(path: Path, /) -> Answer:
     path: Path
         A checkpoint, or a directory with checkpoints.
     """
-    from lakemark.site import recogniser, workspace
+    from lakemark.site import recogniser
 
-    found, closed = _found(recogniser(), workspace(), path)
+    found, closed = _found(recogniser(), path)
     document = {
         "found": [found_view(one) for one in found],
         "unreadable": [{"path": printable(inside), "why": why} for inside, why in closed],
     }
     lines = table(_HEADS, map(_row, found)) or [f"no checkpoint in {printable(path)}"]
-    return Answer(document=document, lines=[*lines, *(f"{named(inside)}: {why}" for inside, why in closed)])
+    return Answer(document=document, lines=[*lines, *(f"{not_read(inside)}: {why}" for inside, why in closed)])
 
 
 def found_view(found: Found) -> dict[str, Any]:
@@ -57,29 +56,23 @@ def found_view(found: Found) -> dict[str, Any]:
     }
 
 
-def _found(known: Recogniser, disk: Workspace, path: Path) -> tuple[list[Found], list[tuple[Path, str]]]:
+def _found(known: Recogniser, path: Path) -> tuple[list[Found], list[tuple[Path, str]]]:
     """The checkpoint at `path`; of a directory that is none, what lies in it, and what can't be read. Raises NotFound, Denied."""
     try:
         whole = known.judge(path)
     except Denied:
-        found, closed = _inside(known, disk, path) if path.is_dir() else ([], [])
+        found, closed = _inside(known, path) if path.is_dir() else ([], [])
         if found:
             return found, closed
         raise
     if path.is_dir() and whole.framework == _NO_FRAMEWORK and whole.step is None and not path.is_symlink():
-        return _inside(known, disk, path)
+        return _inside(known, path)
     return [whole], []
 
 
-def _inside(known: Recogniser, disk: Workspace, path: Path) -> tuple[list[Found], list[tuple[Path, str]]]:
-    candidates: set[Path] = set()
-
-    def skip(paths: tuple[Path, ...]) -> bool:
-        candidates.update(paths)
-        return False
-
-    found = list(known.find(path, skip=skip))
-    return found, list(unreadable(disk, path, candidates=candidates))
+def _inside(known: Recogniser, path: Path) -> tuple[list[Found], list[tuple[Path, str]]]:
+    closed: list[tuple[Path, str]] = []
+    return list(known.find(path, unreadable=lambda inside, why: closed.append((inside, why)))), closed
 
 
 def _row(found: Found) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from bisect import bisect_left
@@ -20,10 +21,13 @@ from lakemark.formats.layouts import Layouts
 from lakemark.formats.links import FRAMEWORK as ALIAS
 from lakemark.formats.links import LASTS, Link, judge_link, links_of
 from lakemark.formats.seen import LastSeen
-from lakemark.ports import Found, Skip, Verdict
+from lakemark.ports import Found, Skip, Unreadable, Verdict
 
 _DEEPEST: Final = 8
 _PASSED_OVER: Final = frozenset({".lakemark-aside", ".git", "__pycache__", "node_modules", "site-packages"})
+
+
+_GONE: Final = frozenset(map(os.strerror, (errno.ENOENT, errno.ENOTDIR)))
 
 
 class LastFamily(Family, Protocol):
@@ -56,10 +60,10 @@ class FrameworkRecogniser(Layouts):
     last: LastFamily = field(kw_only=True)
     _seen: LastSeen = field(default_factory=LastSeen, init=False, repr=False, compare=False)
 
-    def find(self, root: Path, *, skip: Skip = _nothing) -> Iterator[Found]:
+    def find(self, root: Path, *, skip: Skip = _nothing, unreadable: Unreadable | None = None) -> Iterator[Found]:
         """Of what it read it keeps the finds alone."""
         self._seen.forget()
-        candidates, links = self._candidates(Folder.of(root))
+        candidates, links = self._candidates(Folder.of(root), unreadable)
         beside = _Beside(candidates)
         results = [beside.compared(one.judge(), one) for one in candidates if not skip(one.paths)]
         steps = {str(one.path): one.step for one in candidates}
@@ -85,13 +89,14 @@ class FrameworkRecogniser(Layouts):
             return self._folder(path)
         return self._loose_one(path) or self.last.anything(path)
 
-    def _candidates(self, root: Folder) -> tuple[list[_Candidate], list[Link]]:
+    def _candidates(self, root: Folder, unreadable: Unreadable | None = None) -> tuple[list[_Candidate], list[Link]]:
         candidates: list[_Candidate] = []
         links: list[Link] = []
         pending = [root]
         while pending:
             folder = pending.pop()
             loose = list(self._loose(folder))
+            _tell(folder, unreadable)
             candidates.extend(map(_of_loose, loose))
             links.extend(links_of(folder))
             taken = _PASSED_OVER.union(*(one.names for one in loose))
@@ -104,6 +109,8 @@ class FrameworkRecogniser(Layouts):
                     candidates.append(_of_folder(family, inside))
                 elif inside.depth < _DEEPEST:
                     pending.append(inside)
+                else:
+                    _tell(inside, unreadable)
         candidates.sort(key=lambda one: (one.step is None, one.step or 0, str(one.path)))
         return candidates, links
 
@@ -200,6 +207,11 @@ class _Beside:
             names = (name for name, _ in Folder.of(one.path).walk())
             self._counted[one.path] = sets.counts(names)
         return self._counted[one.path]
+
+
+def _tell(folder: Folder, unreadable: Unreadable | None) -> None:
+    if unreadable is not None and not folder.kinds and folder.problem is not None and folder.problem not in _GONE:
+        unreadable(folder.path, folder.problem)
 
 
 def _kind(path: Path) -> tuple[Path, bool]:

@@ -16,6 +16,11 @@ def printable(path: object) -> str:
     return str(path).encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
+def not_read(path: object) -> str:
+    """As people are told of a directory that can't be listed; why follows."""
+    return f"could not be read: {printable(path)}"
+
+
 def is_log(path: str) -> bool:
     """Whether a file with this path is one that programs append to."""
     return _LOG.fullmatch(path) is not None

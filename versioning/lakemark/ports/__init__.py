@@ -25,6 +25,7 @@ from lakemark.ports.local import (
     Skip,
     Sparse,
     Spooled,
+    Unreadable,
     Verdict,
     Workspace,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "Spooled",
     "Stored",
     "Strength",
+    "Unreadable",
     "Usage",
     "Verdict",
     "Watched",

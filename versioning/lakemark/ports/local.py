@@ -72,14 +72,18 @@ class Found:
 Skip: TypeAlias = Callable[[tuple[Path, ...]], bool]
 """Asked with the paths of a candidate before anything in it is read; True: it is passed over."""
 
+Unreadable: TypeAlias = Callable[[Path, str], object]
+"""Told of a directory that can't be listed, and why."""
+
 
 class Recogniser(Protocol):
     """Tells checkpoints by file rules only: it reads names and headers, never imports a framework, never unpickles."""
 
-    def find(self, root: Path, *, skip: Skip = ...) -> Iterator[Found]:
+    def find(self, root: Path, *, skip: Skip = ..., unreadable: Unreadable | None = None) -> Iterator[Found]:
         """What lies in `root`, at any depth, in order of step then path; checkpoints themselves are not entered.
 
-        Nothing is followed out of `root`, and `.lakemark-aside` is passed over. Never raises for unreadable things.
+        unreadable: told of each directory that can't be listed, but for checkpoints, which say so themselves. Nothing is
+        followed out of `root`, and `.lakemark-aside` is passed over. Never raises for unreadable things.
         """
 
     def judge(self, path: Path) -> Found:
@@ -312,12 +316,6 @@ class Workspace(Protocol):
 
     def last_change(self, paths: Iterable[Path]) -> datetime | None:
         """When anything at or under `paths`, directories too, was written last; None where nothing is there."""
-
-    def unreadable(self, root: Path, *, entered: Callable[[Path], bool]) -> Iterator[tuple[Path, str]]:
-        """Directories at or under `root` that can't be listed, each with the reason; what is gone meanwhile is none.
-
-        entered: asked of each directory below it; False: it is not looked into. Links are not followed.
-        """
 
     def digest(self, path: Path) -> str:
         """Of one regular file, as a manifest has it. Reads all of it. Raises NotFound, Denied."""

@@ -10,14 +10,13 @@ from pathlib import Path
 from lakemark.errors import Incomplete, LakemarkError, NotFound
 from lakemark.model.judging import STATE, whole_state
 from lakemark.model.ledger import RunState
-from lakemark.ports import Directory, Found, Site, Spooled, Verdict
+from lakemark.ports import Directory, Found, Site, Spooled, Unreadable, Verdict
 from lakemark.services.abandoned import AGE, Abandoned, Unfinished, sort_out
 from lakemark.services.announcements import newest, written_over
 from lakemark.services.appending import announced
 from lakemark.services.commit import Commit, Committed, commit
 from lakemark.services.copies import Copies
 from lakemark.services.no_room import keep_note, place_of, waiting_of
-from lakemark.services.passed_over import unreadable
 from lakemark.services.taking import held
 
 
@@ -66,18 +65,9 @@ def commit_directory(site: Site, run: str, directory: Path) -> Saves:
     return saves
 
 
-def find_new(site: Site, directory: Path, *, candidates: set[Path] | None = None) -> Iterator[Found]:
-    """What lies in the directory and is not known yet, in order of step. Nothing of what is known is read.
-
-    candidates: filled with the paths of all that may be a checkpoint, known or not.
-    """
-
-    def skip(paths: tuple[Path, ...]) -> bool:
-        if candidates is not None:
-            candidates.update(paths)
-        return known(site, paths)
-
-    yield from site.recogniser.find(directory, skip=skip)
+def find_new(site: Site, directory: Path, *, unreadable: Unreadable | None = None) -> Iterator[Found]:
+    """What lies in the directory and is not known yet, in order of step. Nothing of what is known is read."""
+    yield from site.recogniser.find(directory, skip=lambda paths: known(site, paths), unreadable=unreadable)
 
 
 def known(site: Site, paths: Sequence[Path]) -> bool:
@@ -174,9 +164,7 @@ def _is_there(site: Site, path: Path) -> bool:
 def _directory(site: Site, run: str, directory: Path, saves: Saves) -> None:
     if _is_another_s(site, run, directory):
         return
-    candidates: set[Path] = set()
-    found = list(find_new(site, directory, candidates=candidates))
-    saves.unreadable.extend(unreadable(site.workspace, directory, candidates=candidates))
+    found = list(find_new(site, directory, unreadable=lambda path, why: saves.unreadable.append((path, why))))
     whole = [one for one in found if one.verdict is Verdict.COMPLETE]
     tried = {path for path, _ in (*saves.incomplete, *saves.failed)}
     mine, dropped = Saves(), _dropped(whole)

@@ -22,7 +22,7 @@ from typing import Final
 
 from lakemark.errors import LakemarkError
 from lakemark.model.ledger import RunState
-from lakemark.model.names import printable
+from lakemark.model.names import not_read, printable
 from lakemark.ports import Site
 from lakemark.ports.watching import Lookout
 from lakemark.services.demote import Pending, demote, present
@@ -30,7 +30,6 @@ from lakemark.services.find_saves import Saves, commit_directory, directories
 from lakemark.services.freshen import freshen
 from lakemark.services.no_room import WaitingSave, keep_note, waiting_of
 from lakemark.services.open_watched import open_watched
-from lakemark.services.passed_over import named
 from lakemark.services.problems import Problems
 from lakemark.services.rounds import Done
 from lakemark.services.sweep import Swept, collect, sweep
@@ -147,7 +146,7 @@ class Watch:
         for path, why in saves.lost:
             self.say(f"lost {printable(path)}: {why}")
         pending += [Pending.of(printable(path), error) for path, error in saves.failed]
-        pending += [Pending(what=named(path), why=why) for path, why in saves.unreadable]
+        pending += [Pending(what=not_read(path), why=why) for path, why in saves.unreadable]
         with _gathering(pending, f"the note of what waits of {run}"):
             self._note_waiting(run, saves, whole=whole)
         self._note(_scope(run), pending, whole=whole)

@@ -10,7 +10,7 @@ from typing import Final
 from lakemark.adapters.memory.disk import Inode, MemoryDisk
 from lakemark.errors import NotFound
 from lakemark.model.checkpoint import Manifest
-from lakemark.ports import Baked, Found, Placed, Pointer, Range, Skip, Verdict
+from lakemark.ports import Baked, Found, Placed, Pointer, Range, Skip, Unreadable, Verdict
 
 _STEP: Final = re.compile(r"(?<!\d)(\d{1,15})$", re.ASCII)
 _UNFINISHED: Final = (".tmp", ".part", "INCOMPLETE")
@@ -26,7 +26,13 @@ class MemoryRecogniser:
     def __init__(self, disk: MemoryDisk) -> None:
         self._disk = disk
 
-    def find(self, root: Path, *, skip: Skip = _nothing) -> Iterator[Found]:
+    def find(
+        self,
+        root: Path,
+        *,
+        skip: Skip = _nothing,
+        unreadable: Unreadable | None = None,  # noqa: ARG002 - everything in memory can be read
+    ) -> Iterator[Found]:
         visible = [root / name for name in self._disk.names(root) if not name.startswith(".")]
         found = [self.judge(path) for path in visible if self._disk.is_dir(path) and not skip((path,))]
         yield from sorted(found, key=lambda one: (-1 if one.step is None else one.step, one.path))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -140,9 +140,6 @@ class MemoryWorkspace:
     def last_change(self, paths: Iterable[Path]) -> datetime | None:
         times = [file.mtime_ns for path in paths for file in self.disk.identities(path)]
         return self.disk.instant(max(times)) if times else None
-
-    def unreadable(self, root: Path, *, entered: Callable[[Path], bool]) -> Iterator[tuple[Path, str]]:  # noqa: ARG002
-        yield from ()  # everything in memory can be read
 
     def digest(self, path: Path) -> str:
         return str(self.disk.inode(path).describe(path.name).digest)
