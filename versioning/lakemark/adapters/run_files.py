@@ -139,7 +139,7 @@ def _announcement(file: Path, value: JSON) -> Spooled:
         saved_at=read.instant("saved_at"),
         attempt=attempt,
         timeline=read.optional_integer("timeline"),
-        data=tuple(_with_reads(_reference(item), file.parent, attempt) for item in read.items("data")),
+        data=tuple(_as_announced(_reference(item), file.parent, attempt) for item in read.items("data")),
         metrics=_numbers(read.mapping("metrics")),
         roles=_texts(read.mapping("roles")),
         present=read.texts("present"),
@@ -209,12 +209,9 @@ def _found_read(ref: DataRef, spool: Path, attempt: str) -> DataRef:
     return ref if said is None else replace(ref, evidence=Evidence.READ, extra={**ref.extra, "reads": said})
 
 
-def _with_reads(ref: DataRef, spool: Path, attempt: str | None) -> DataRef:
-    """Where it was read, what of it."""
-    if ref.evidence != Evidence.READ or attempt is None:
-        return ref
-    said = read_logs.summary(spool, attempt, repository=ref.repository, commit=ref.commit)
-    return ref if said is None else replace(ref, extra={**ref.extra, "reads": said})
+def _as_announced(ref: DataRef, spool: Path, attempt: str | None) -> DataRef:
+    """Where the trainer said that it was read, what of it."""
+    return ref if ref.evidence != Evidence.READ or attempt is None else _found_read(ref, spool, attempt)
 
 
 def _numbers(value: Mapping[str, JSON]) -> dict[str, float]:

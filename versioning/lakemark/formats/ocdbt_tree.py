@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from lakemark.formats import zarr, zstd
 from lakemark.formats.folder import Folder, Unreadable
+from lakemark.formats.varint import varint
 
 MANIFEST: Final = "manifest.ocdbt"
 _MANIFEST: Final = b"\x0c\xdb\x3a\x2a"
@@ -98,7 +99,7 @@ def lacking(folder: Folder, at: str, tree: Tree) -> Iterator[str]:
 
 
 class _Bytes:
-    """A cursor. IndexError where it ends."""
+    """A cursor. IndexError where it ends, ValueError for a number that does not."""
 
     __slots__ = ("at", "data")
 
@@ -111,18 +112,8 @@ class _Bytes:
         return found
 
     def number(self) -> int:
-        data, at = self.data, self.at
-        value = shift = 0
-        while True:
-            byte = data[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:  # noqa: PLR2004 - the last of its bytes
-                self.at = at
-                return value
-            shift += 7
-            if shift > 63:  # noqa: PLR2004 - bits of the largest
-                raise IndexError
+        value, self.at = varint(self.data, self.at)
+        return value
 
     def numbers(self, count: int) -> list[int]:
         if count > len(self.data) - self.at:

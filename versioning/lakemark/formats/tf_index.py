@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
+from lakemark.formats.varint import varint
+
 _FOOTER_BYTES: Final = 48
 _LARGEST_BYTES: Final = 64 * 2**20
 _MOST_KEYS: Final = 1_000_000
@@ -44,7 +46,7 @@ def _parsed(table: bytes) -> Index | None:
         return None
     at = 0
     for _ in range(2):  # where the meta-index lies, which is not needed
-        _, at = _varint(footer, at)
+        _, at = varint(footer, at)
     keys: list[str] = []
     needed: defaultdict[int, int] = defaultdict(int)
     files = 0
@@ -63,8 +65,8 @@ def _parsed(table: bytes) -> Index | None:
 
 
 def _handle(text: bytes, at: int) -> tuple[int, int]:
-    offset, at = _varint(text, at)
-    size, _ = _varint(text, at)
+    offset, at = varint(text, at)
+    size, _ = varint(text, at)
     return offset, size
 
 
@@ -77,9 +79,9 @@ def _block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]
     end = size - 4 - 4 * restarts
     at, key = 0, b""
     while at < end:
-        shared, at = _varint(block, at)
-        own, at = _varint(block, at)
-        length, at = _varint(block, at)
+        shared, at = varint(block, at)
+        own, at = varint(block, at)
+        length, at = varint(block, at)
         key = key[:shared] + block[at : at + own]
         at += own
         yield key, block[at : at + length]
@@ -91,24 +93,13 @@ def _numbers(message: bytes) -> dict[int, int]:
     found: dict[int, int] = {}
     at = 0
     while at < len(message):
-        tag, at = _varint(message, at)
+        tag, at = varint(message, at)
         kind = tag & 7
         if kind == 0:
-            found[tag >> 3], at = _varint(message, at)
+            found[tag >> 3], at = varint(message, at)
         elif kind == 2:  # noqa: PLR2004 - the wire format's own: text, with its length
-            length, at = _varint(message, at)
+            length, at = varint(message, at)
             at += length
         else:
             at += 8 if kind == 1 else 4
     return found
-
-
-def _varint(text: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = text[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004 - the last of its bytes
-            return value, at
-    raise ValueError("a number that does not end")
