@@ -28,10 +28,14 @@ CONTENTS = {"weights.bin": b"w" * 3000, "a b/é": b"accent", "bin/run": b"#!", "
 HOUR = timedelta(hours=1)
 
 
-def store_at(place, **how):
-    store = DvcStore(DirectoryBlobs(place), name="cold", tier_class="cold", **how)
+def store_over(blobs, **how):
+    store = DvcStore(blobs, name="cold", tier_class="cold", **how)
     store.claim("ledger", now=NOW)
     return store
+
+
+def store_at(place, **how):
+    return store_over(DirectoryBlobs(place), **how)
 
 
 @pytest.fixture
@@ -216,8 +220,7 @@ class Unreadable(DirectoryBlobs):
 
 def test_one_unreadable_object_is_damage_and_a_store_away_is_not(root):
     blobs = Unreadable(root)
-    store = DvcStore(blobs, name="cold", tier_class="cold")
-    store.claim("ledger", now=NOW)
+    store = store_over(blobs)
     checkpoint = put(store)
     blobs.bad = object_path(root, checkpoint, "bin/run").name
     (damage,) = store.verify(checkpoint, progress=QUIET)
@@ -280,8 +283,7 @@ class Short(DirectoryBlobs):
 @pytest.mark.parametrize("prefix", [dvc_layout.RECORDS, dvc_layout.PARTS, dvc_layout.OBJECTS, dvc_layout.CONDEMNED])
 def test_nothing_is_deleted_on_an_incomplete_listing(root, prefix):
     blobs = Short(root)
-    store = DvcStore(blobs, name="cold", tier_class="cold")
-    store.claim("ledger", now=NOW)
+    store = store_over(blobs)
     kept, gone = put(store, step=1), put(store, {"alone": b"alone"}, step=2)
     store.drop(gone, now=NOW)
     before = files_of(root)
@@ -298,8 +300,7 @@ def test_nothing_is_deleted_on_an_incomplete_listing(root, prefix):
 
 def test_a_listing_that_breaks_off_lets_nothing_be_dropped(root):
     blobs = Short(root)
-    store = DvcStore(blobs, name="cold", tier_class="cold")
-    store.claim("ledger", now=NOW)
+    store = store_over(blobs)
     checkpoint = put(store)
     blobs.prefix = dvc_layout.RECORDS
     assert not store.records().complete
@@ -374,8 +375,7 @@ class Counting(DirectoryBlobs):
 
 def test_a_claim_is_read_once_for_all_drops_and_passes(root):
     blobs = Counting(root)
-    store = DvcStore(blobs, name="cold", tier_class="cold")
-    store.claim("ledger", now=NOW)
+    store = store_over(blobs)
     kept = [put(store, {"shared": b"shared", "own": bytes([step])}, step=step) for step in range(1, 7)]
     store.drop(kept[0], now=NOW)
     store.collect(now=NOW, grace=HOUR, needed=kept[1:])
@@ -399,8 +399,7 @@ def test_a_claim_that_came_later_is_seen_by_the_next_pass(root):
 
 def test_what_is_due_is_known_without_reading_again(root):
     blobs = Counting(root)
-    store = DvcStore(blobs, name="cold", tier_class="cold")
-    store.claim("ledger", now=NOW)
+    store = store_over(blobs)
     checkpoint = put(store)
     assert not store.due(now=NOW, grace=HOUR)
     store.drop(checkpoint, now=NOW + HOUR / 2)
@@ -489,8 +488,7 @@ class Interrupted(DirectoryBlobs):
 def test_a_collector_that_others_overtake_removes_nothing_they_gave_back(root, faster):
     """faster: the other pass removed what the writer then writes anew; else it saw the writer's claim."""
     blobs = Interrupted(root)
-    store = DvcStore(blobs, name="cold", tier_class="cold")
-    store.claim("ledger", now=NOW)
+    store = store_over(blobs)
     other, writer, later, written = store_at(root), store_at(root), NOW + 2 * HOUR, []
     files = {"one": b"one", "two": b"two", "three": b"three"}
     store.drop(put(store, files), now=NOW)
@@ -511,8 +509,7 @@ def test_a_collector_that_others_overtake_removes_nothing_they_gave_back(root, f
 
 def test_a_twin_that_is_put_while_the_first_is_dropped_stays_whole(root):
     blobs = Interrupted(root)
-    store = DvcStore(blobs, name="cold", tier_class="cold")
-    store.claim("ledger", now=NOW)
+    store = store_over(blobs)
     first, writer, waited = put(store), store_at(root), []
 
     def meanwhile(_):

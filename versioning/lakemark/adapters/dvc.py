@@ -175,15 +175,16 @@ class DvcStore:
 
     def records(self) -> Listing:
         """Of records whose directory object is there."""
-        if self.identity() is None:
-            return Listing(records=(), complete=False)
         claims = self.claimed()
         if not claims.complete:
             return Listing(records=(), complete=False)
         dirs = {key for key, _ in self.blobs.each(layout.OBJECTS) if key.endswith(layout.DIR)}
-        read = run_all((partial(self._named_in, record) for record in claims.records), workers=WORKERS)
-        whole = [record for record, names in read if layout.object_key((names or {}).get("dir", "")) in dirs]
-        return Listing(records=tuple(sorted(whole)), complete=True)
+
+        def is_whole(record: str) -> tuple[str, bool]:
+            return record, layout.object_key((self._claimed(record) or {}).get("dir", "")) in dirs
+
+        seen = run_all((partial(is_whole, record) for record in claims.records), workers=WORKERS)
+        return Listing(records=tuple(sorted(record for record, whole in seen if whole)), complete=True)
 
     def load(self, record: str) -> Checkpoint:
         """The record and manifest that the tier itself keeps: what a lost ledger is rebuilt from. Raises NotFound."""
@@ -244,20 +245,16 @@ class DvcStore:
 
     def _claimed(self, record: str, *, fresh: bool = False) -> Mapping[str, str] | None:
         """Object names from the tier's own record; they never change for an id, so one look lasts unless `fresh`."""
-        _, names = self._named_in(record, fresh=fresh)
-        return names
-
-    def _has_dir(self, objects: Mapping[str, str]) -> bool:
-        return "dir" in objects and self.blobs.size(layout.object_key(objects["dir"])) is not None
-
-    def _named_in(self, record: str, *, fresh: bool = False) -> tuple[str, Mapping[str, str] | None]:
         known = None if fresh else self._objects.get(record)
         if known is None:
             key = layout.claim_key(record)
             data = self.blobs.get(key)
             known = None if data is None else Claim.from_bytes(data, key=key).objects
             self._objects.put(record, known)
-        return record, known
+        return known
+
+    def _has_dir(self, objects: Mapping[str, str]) -> bool:
+        return "dir" in objects and self.blobs.size(layout.object_key(objects["dir"])) is not None
 
     def _known(self, checkpoint: Checkpoint) -> Mapping[str, str] | None:
         """Names of all objects, from the tier or the ledger; None where some are not known."""

@@ -30,26 +30,29 @@ def oldest_mark(blobs: Blobs, *, now: datetime) -> datetime | None:
     marks = blobs.list(layout.CONDEMNED)
     if not marks.complete:
         return None
-    read = run_all((partial(_condemned_at, blobs, key) for key in marks.sizes), workers=WORKERS)
+
+    def condemned_at(key: str) -> datetime | None:
+        mark = _mark(blobs, key)
+        if mark is None:
+            return None
+        for_ever = mark.going and not key.endswith(layout.DIR)
+        return datetime.min.replace(tzinfo=mark.condemned_at.tzinfo) if for_ever else mark.condemned_at
+
+    read = run_all((partial(condemned_at, key) for key in marks.sizes), workers=WORKERS)
     return min((at for at in read if at is not None), default=now)
-
-
-def _condemned_at(blobs: Blobs, key: str) -> datetime | None:
-    data = blobs.get(key)
-    mark = None if data is None else Mark.from_bytes(data, key=key)
-    if mark is None:
-        return None
-    for_ever = mark.going and not key.endswith(layout.DIR)
-    return datetime.min.replace(tzinfo=mark.condemned_at.tzinfo) if for_ever else mark.condemned_at
 
 
 def is_going(blobs: Blobs, name: str) -> bool:
     """Whether its removal is under way now. A directory object that is gone already does not go again."""
-    key = layout.mark_key(name)
-    data = blobs.get(key)
-    if data is None or not Mark.from_bytes(data, key=key).going:
+    mark = _mark(blobs, layout.mark_key(name))
+    if mark is None or not mark.going:
         return False
     return not name.endswith(layout.DIR) or blobs.size(layout.object_key(name)) is not None
+
+
+def _mark(blobs: Blobs, key: str) -> Mark | None:
+    data = blobs.get(key)
+    return None if data is None else Mark.from_bytes(data, key=key)
 
 
 @dataclass(slots=True)
@@ -125,17 +128,15 @@ class Collector:
     def _settle_marks(self, marks: dict[str, str], used: Used, seen: _Seen, before: datetime) -> Iterator[str]:
         """Takes marks back from what is used or gone; answers those whose time has come. A drop's own may be under way."""
         for name, key in marks.items():
-            if name.endswith(layout.DIR) and (_condemned_at(self._blobs, key) or before) > before:
+            spared = name not in seen.marked or name in used
+            mark = None if spared and not name.endswith(layout.DIR) else _mark(self._blobs, key)
+            if mark is not None and mark.condemned_at > before:
                 continue
-            if name not in seen.marked or name in used:
+            if spared:
                 self._blobs.delete(key)
-                continue
-            data = self._blobs.get(key)
-            if data is not None:
-                mark = Mark.from_bytes(data, key=key)
-                if mark.condemned_at <= before:
-                    self._blobs.replace(key, mark.started().to_bytes())
-                    yield name
+            elif mark is not None:
+                self._blobs.replace(key, mark.started().to_bytes())
+                yield name
 
     def _remove(self, due: Iterable[str], seen: _Seen) -> int:
         """After every mark says going, looks at the claims once more; then at each mark, which others may have taken away."""

@@ -326,13 +326,10 @@ class GitLedger:
         begin: Callable[[], History[S]],
         empty: Callable[[], History[S]],
     ) -> History[S]:
-        reference = git_refs.reference(_valid(branch))
-        tip = None if known is None else git_refs.read(self.path, reference)
+        history = known or begin()
+        tip = git_refs.read(self.path, git_refs.reference(_valid(branch)))  # after the cache: others may fill that
         if known is not None and known.tip == tip:
             return known
-        history = known or begin()
-        if known is None:  # only now: others may have taken newer entries into the cache
-            tip = git_refs.read(self.path, reference)
         with git_errors(self.path):
             commits = git_tree.commits_after(self._repository, tip, history.tip)
             if commits is None:

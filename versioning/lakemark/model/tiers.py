@@ -57,7 +57,6 @@ class _Plan:
     tiers: Sequence[Tier]
     residence: Mapping[str, Residence]
     now: datetime
-    node: str
     copies: int
     kept: frozenset[str]
     guarded: Mapping[str, str]
@@ -73,7 +72,7 @@ class _Plan:
         return self.places[tier.name]
 
     def replica(self, found: RecordState, tier: Tier) -> Replica | None:
-        return found.replicas.get(self.places[tier.name])
+        return found.replicas.get(self.place(tier))
 
 
 def plan_moves(
@@ -97,7 +96,6 @@ def plan_moves(
         tiers=sorted(tiers, key=lambda tier: tier.rank),
         residence=residence,
         now=now,
-        node=node,
         copies=copies,
         kept=kept,
         guarded=_guarded(state, now),

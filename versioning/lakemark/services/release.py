@@ -160,16 +160,16 @@ def drop_unclaimed(site: Site) -> list[str]:
 
 def drop_released(site: Site, store: CheckpointStore) -> list[str]:
     """The same for a shared tier, where only what the ledger says was released is sure not to be on its way in."""
-    runs = [run for run in site.ledger.runs() if any(_left(store, found) for found in _records(site, run))]
-    listing = store.claimed() if runs else Listing(records=(), complete=False)
-    claimed = frozenset(listing.records if listing.complete else ())
     left = [
         found
-        for run in runs
-        for found in _records(site, run)
-        if found.record.id in claimed and _left(store, found) and store.holds(_held(site, found, store.place))
+        for run in site.ledger.runs()
+        for found in list(site.ledger.run(run).records.values())
+        if _left(store, found)
     ]
-    return [_dropped(site, store, found) for found in left if _left(store, _now(site, found))]
+    listing = store.claimed() if left else Listing(records=(), complete=False)
+    claimed = frozenset(listing.records if listing.complete else ())
+    there = [one for one in left if one.record.id in claimed and store.holds(_held(site, one, store.place))]
+    return [_dropped(site, store, found) for found in there if _left(store, _now(site, found))]
 
 
 def _now(site: Site, found: RecordState) -> RecordState:
@@ -179,10 +179,6 @@ def _now(site: Site, found: RecordState) -> RecordState:
 
 def _left(store: CheckpointStore, found: RecordState) -> bool:
     return store.place in found.released and store.place not in found.replicas
-
-
-def _records(site: Site, run: str) -> Iterator[RecordState]:
-    return iter(list(site.ledger.run(run).records.values()))
 
 
 def _known(site: Site, ids: Collection[str]) -> Iterator[RecordState]:
