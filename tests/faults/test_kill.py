@@ -21,16 +21,16 @@ RUN = "llama"
 
 
 class Bench:
-    """One prepared site; `site()` opens it anew, as another process would."""
+    """One prepared site; `site()` opens it anew, as another process would, with a connection of its own to the server."""
 
-    def __init__(self, home, data, repository):
-        self.home, self.data, self.repository, self.clock = home, data, repository, Clock()
+    def __init__(self, home, server, repository):
+        self.home, self.server, self.repository, self.clock = home, server, repository, Clock()
         self.out = home / "out"
         self.out.mkdir(parents=True)
         self.acknowledged = set()
 
     def site(self, progress=None, actor="ana@node-a"):
-        return make_site(self.home, self.data, self.clock, progress=progress, actor=actor)
+        return make_site(self.home, self.server.data(), self.clock, progress=progress, actor=actor)
 
     def prepared(self, *steps):
         """Opened, and each of `steps` saved, committed and acknowledged."""
@@ -135,7 +135,7 @@ def test_killed_at_every_step(folder, lakefs, repository, prepare):
     number, passed = 0, []
     while True:
         number += 1
-        bench = Bench(folder / str(number), lakefs.data(), repository.repository)
+        bench = Bench(folder / str(number), lakefs, repository.repository)
         work = prepare(bench)
         dead, passed = killed_at(lambda steps, bench=bench, work=work: work(bench.site(steps)), number)
         after = bench.site()
@@ -154,7 +154,7 @@ def test_killed_at_every_step(folder, lakefs, repository, prepare):
 
 
 def test_a_commit_told_of_twice_is_one_entry(folder, lakefs, repository):
-    bench = Bench(folder / "site", lakefs.data(), repository.repository)
+    bench = Bench(folder / "site", lakefs, repository.repository)
     site = bench.prepared(100)
     before = site.ledger.run(RUN).sequence
     again = commit(bench.site(), Commit(path=bench.out / "step-100", run=RUN, step=100))
@@ -163,7 +163,7 @@ def test_a_commit_told_of_twice_is_one_entry(folder, lakefs, repository):
 
 
 def test_the_checker_itself_sees_a_lost_record_and_damage(folder, lakefs, repository):
-    bench = Bench(folder / "site", lakefs.data(), repository.repository)
+    bench = Bench(folder / "site", lakefs, repository.repository)
     site = bench.prepared(100)
     replicate(site, RUN, bench.at(site, 100).record.id, to="warm")
     victim = max(
@@ -177,7 +177,7 @@ def test_the_checker_itself_sees_a_lost_record_and_damage(folder, lakefs, reposi
 
 
 def test_two_sweeps_at_once_are_as_if_one_after_the_other(folder, lakefs, repository):
-    bench = Bench(folder / "site", lakefs.data(), repository.repository)
+    bench = Bench(folder / "site", lakefs, repository.repository)
     bench.prepared(100, 200)
     write_checkpoint(bench.out / "step-300", "weights of 300 ")
     dead, _ = killed_at(lambda steps: _both(bench), None)

@@ -1,5 +1,6 @@
 """What keeps a pass from dropping the last of something: rules of the store, clocks, copies of the ledger, full disks."""
 
+import io
 from dataclasses import replace
 from datetime import timedelta
 
@@ -135,6 +136,33 @@ def test_a_tier_that_was_away_gets_its_copy_when_it_is_back(world):
     world.shelves["cold"].reachable = True
     world.sweep()
     assert copies(world)["cold"]
+
+
+class Overtaken:
+    """A store in which somebody else's copy comes to lie over ours right after it was written, the first `times` times."""
+
+    def __init__(self, store, times):
+        self._store, self._left = store, times
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def keep_ledger(self, bundle):
+        self._store.keep_ledger(bundle)
+        if self._left:
+            self._left -= 1
+            self._store.keep_ledger(io.BytesIO(b"another process's copy"))
+
+
+@pytest.mark.parametrize(("times", "kept"), [(1, True), (9, False)])
+def test_a_copy_that_another_process_wrote_over_is_written_again(world, saved, times, kept):
+    world.clock.wait(hours=2)
+    world.save(200)
+    site = world.site()
+    site = replace(site, tiers=site.tiers | {"cold": Overtaken(site.tiers["cold"], times)})
+    said = {one.what: one.why for one in sweep(site).pending}
+    assert (copies(world)["cold"] == bundle_of(world)) is kept
+    assert ("has other bytes right after" in said.get("copy of the ledger in cold", "")) is not kept
 
 
 def test_what_was_thinned_is_claimed_by_nobody_and_goes_also_after_a_crash(world):

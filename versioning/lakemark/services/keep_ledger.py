@@ -25,8 +25,7 @@ def keep_copies(site: Site) -> dict[str, LakemarkError]:
         for store in due:
             try:
                 require_identity(site, store)
-                store.keep_ledger(bundle)
-                _compare(store, bundle)
+                _keep(store, bundle)
             except LakemarkError as error:
                 failed[store.name] = error
             else:
@@ -50,16 +49,25 @@ def _written(site: Site) -> Iterator[datetime]:
     return (at for at in newest if at is not None)
 
 
-def _compare(store: CheckpointStore, bundle: BinaryIO) -> None:
-    bundle.seek(0)
-    with store.open_ledger() as copy:
-        while (right := bundle.read(_STEP_BYTES)) == copy.read(len(right) or 1):
-            if not right:
-                return
+def _keep(store: CheckpointStore, bundle: BinaryIO) -> None:
+    """Tried again once where other bytes come back: another process may have written its own copy in between."""
+    for _ in range(2):
+        store.keep_ledger(bundle)
+        if _reads_back(store, bundle):
+            return
     raise Corrupt(
         f"the copy of the ledger in {store.name} has other bytes right after it was written",
         advice="The store does not keep what it is given: look at it before you go on.",
     )
+
+
+def _reads_back(store: CheckpointStore, bundle: BinaryIO) -> bool:
+    bundle.seek(0)
+    with store.open_ledger() as copy:
+        while (right := bundle.read(_STEP_BYTES)) == copy.read(len(right) or 1):
+            if not right:
+                return True
+    return False
 
 
 def _key(site: Site, store: CheckpointStore) -> str:
