@@ -45,6 +45,16 @@ def test_the_same_record_again_changes_nothing():
     assert run_of(OPENED, draft, held, draft).records[record.id].held == "keep"
 
 
+def test_the_same_record_again_supersedes_what_it_says_then():
+    """So that folding the entries that mention the old record gives what folding all of them gives."""
+    old, first = committed(10)
+    new, second = committed(10, 11)
+    again = replace(second, contents=Contents(record=replace(new, supersedes=old.id)))
+    state = run_of(OPENED, first, second, again)
+    assert state.records[old.id].superseded_by == new.id
+    assert state.records[new.id].record.supersedes is None
+
+
 def test_replicas_come_and_go():
     record, draft = committed(10)
     warm = Draft(

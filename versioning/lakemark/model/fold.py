@@ -125,7 +125,7 @@ def _attempt(state: RunState, entry: Entry, _contents: Contents) -> None:
 
 def _committed(state: RunState, entry: Entry, contents: Contents) -> None:
     record = contents.record
-    if record is None or record.id in state.records:
+    if record is None:
         return
     place = Place(tier=_text(entry.body, "tier") or "hot", node=entry.node)
     sealed = Replica(
@@ -135,15 +135,16 @@ def _committed(state: RunState, entry: Entry, contents: Contents) -> None:
         linked=bool(entry.body.get("linked")),
         proof="sealed",
     )
-    state.records[record.id] = RecordState(
-        record=record,
-        sequence=entry.sequence,
-        recorded_at=entry.recorded_at,
-        clock=entry.clock,
-        conflicts_with=_text(entry.body, "conflicts_with"),
-        replicas={place: sealed},
-    )
-    insort(state.by_step.setdefault(record.timeline, []), (record.step, entry.sequence, record.id))
+    if record.id not in state.records:
+        state.records[record.id] = RecordState(
+            record=record,
+            sequence=entry.sequence,
+            recorded_at=entry.recorded_at,
+            clock=entry.clock,
+            conflicts_with=_text(entry.body, "conflicts_with"),
+            replicas={place: sealed},
+        )
+        insort(state.by_step.setdefault(record.timeline, []), (record.step, entry.sequence, record.id))
     _change(state, record.supersedes, superseded_by=record.id)
 
 
