@@ -81,3 +81,13 @@ def test_deciding_dry(trained, someone):
     assert trained.ok("rollback", "refuse", name, "--reason", "x", "--dry-run", environ=bea)["would"]
     assert trained.fails("rollback", "apply", name, "--dry-run")["exit_code"] == 7
     assert trained.tips() == tips
+
+
+def test_approving_again_is_foreseen_as_it_is(trained, someone):
+    trained.settings("approval: {required: false}", "approval: {required: true}")
+    asked = trained.ok("rollback", "request", "r1", "--to", 100, "--reason", "x", "--model-only", "--while-running")
+    asking = ("rollback", "approve", asked["rollback"], "--digest", asked["plan"]["plan"][:12])
+    bea, cem = someone("bea"), someone("cem")
+    for who, exit_code in ((bea, 0), (bea, 0), (cem, 7)):
+        foreseen, done = (trained(*asking, *more, environ=who) for more in (["--dry-run"], []))
+        assert (foreseen.code, done.code) == (exit_code, exit_code)

@@ -38,11 +38,11 @@ def approve(
         Say whether it could be approved, and change nothing.
     """
     from lakemark.services import rollback_decide
-    from lakemark.services.rollback_request import find
 
     here = session()
     if dry_run:
-        return _would_approve(here, find(here.site, identity)[1], digest)
+        state, _ = rollback_decide.approvable(here.site, identity, digest=digest)
+        return would(f"approve {state.id}", rollback=state.id, state=state.state)
     state = rollback_decide.approve(here.site, identity, digest=digest, by=as_)
     flow_run = mirroring.tell(here, state, approver=as_ or here.site.actor)
     return _decided(here, state, flow_run)
@@ -175,25 +175,6 @@ def _kept(here: Session, identity: str) -> RollbackPlan:
         return RollbackPlan.from_json(parse(files[0].read_bytes()))
     except ValueError as error:
         raise NotFound(f"the plan {files[0]} can't be read: {error}", advice="Plan again.") from None
-
-
-def _would_approve(here: Session, state: RollbackState, digest: str) -> Answer:
-    from lakemark.model.rollback import may_approve
-    from lakemark.services.rollback_request import require_holds
-
-    known = len(digest) >= 8 and state.digest.startswith(digest.lower())  # noqa: PLR2004 - as the service says
-    alone_after = here.site.policies.approval.alone_after
-    why = may_approve(
-        state,
-        here.site.actor,
-        now=here.now,
-        plan_digest=state.digest if known else digest,
-        alone_after=alone_after,
-    )
-    if why is not None:
-        raise Refused(why, advice=f"lakemark rollback show {state.id}")
-    require_holds(here.site, RollbackPlan.from_json(dict(state.plan)))
-    return would(f"approve {state.id}", rollback=state.id, state=state.state)
 
 
 def _would_apply(here: Session, state: RollbackState, where: Path) -> Answer:

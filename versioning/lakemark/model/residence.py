@@ -63,13 +63,12 @@ class Residence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """Add a replica of `record` in `tier`; `source_place` is the nearest sound one this node can read."""
+    """Add a replica of `record` in `tier`: this node can read a sound one."""
 
     record: str
     run: str
     tier: str
     why: str
-    source_place: Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -169,10 +169,9 @@ def _replicate(plan: _Plan, found: RecordState, admitting: Sequence[Tier]) -> No
     missing = [tier for tier in admitting if not _sound(plan, found, tier) and not _left(plan, found, tier, admitting)]
     if not missing:
         return
-    source = _source(plan, found)
     if plan.state.blocked is Means.READ_ONLY:
         _wait(plan, found, missing[0], plan.blocked or "read only")
-    elif source is None:
+    elif not any(_sound(plan, found, tier) for tier in plan.tiers):
         others = sorted(place.node for place, replica in found.replicas.items() if place.node and replica.sound)
         why = (
             f"its only sound replica is on node {others[0]}, which copies it" if others else "no sound replica is left"
@@ -185,9 +184,7 @@ def _replicate(plan: _Plan, found: RecordState, admitting: Sequence[Tier]) -> No
                 continue
             damaged = plan.replica(found, tier) is not None
             why = f"the replica in {tier.name} is not sound" if damaged else f"{tier.name} admits it and lacks it"
-            plan.replicate.append(
-                Move(record=found.record.id, run=plan.state.run, tier=tier.name, why=why, source_place=source)
-            )
+            plan.replicate.append(Move(record=found.record.id, run=plan.state.run, tier=tier.name, why=why))
 
 
 def _left(plan: _Plan, found: RecordState, tier: Tier, admitting: Sequence[Tier]) -> bool:
@@ -197,10 +194,6 @@ def _left(plan: _Plan, found: RecordState, tier: Tier, admitting: Sequence[Tier]
         return False
     slower = [other for other in plan.tiers if other.rank > tier.rank]
     return any(other in admitting or _sound(plan, found, other) for other in slower)
-
-
-def _source(plan: _Plan, found: RecordState) -> Place | None:
-    return next((plan.place(tier) for tier in plan.tiers if _sound(plan, found, tier)), None)
 
 
 def _release(plan: _Plan, found: RecordState) -> None:

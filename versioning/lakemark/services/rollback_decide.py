@@ -15,37 +15,43 @@ from lakemark.services.appending import Settled, require_deletable
 from lakemark.services.rollback_request import find, open_rollbacks, require_holds
 
 
-def approve(site: Site, identity: str, *, digest: str, by: str | None = None) -> RollbackState:
-    """Lets the rollback go on. `digest` (8 digits or more) is the plan the approver has seen; `by` only adds a name.
+def approvable(site: Site, identity: str, *, digest: str) -> tuple[RollbackState, RollbackPlan]:
+    """The rollback `site.actor` may approve now, having seen the plan `digest` (8 digits or more). Changes nothing.
 
-    The approver is `site.actor`. Raises NotFound, Refused (same person too early, expired, another plan, decided already,
-    target or data lost since), Conflict (the timeline moved).
+    Raises NotFound, Refused (same person too early, expired, another plan, decided already, target or data lost since),
+    Conflict (the timeline moved).
     """
     run, standing = find(site, identity)
-    full = standing.digest if len(digest) >= 8 and standing.digest.startswith(digest.lower()) else digest  # noqa: PLR2004
-    _require(site, site.ledger.run(run), standing, full)
-    made = RollbackPlan.from_json(dict(standing.plan))
-    if site.ledger.run(run).timeline != made.timeline:
+    state, plan = site.ledger.run(run), RollbackPlan.from_json(dict(standing.plan))
+    seen = len(digest) >= 8 and standing.digest.startswith(digest.lower())  # noqa: PLR2004
+    _require(site, state, standing, standing.digest if seen else digest)
+    if state.timeline != plan.timeline:
         raise Conflict(f"{run} has moved to another timeline since {identity} was planned", advice="Request it again.")
-    require_holds(site, made)
+    require_holds(site, plan)
+    return standing, plan
+
+
+def approve(site: Site, identity: str, *, digest: str, by: str | None = None) -> RollbackState:
+    """Lets the rollback go on. The approver is `site.actor`; `by` only adds a name. Raises as `approvable` does."""
+    standing, plan = approvable(site, identity, digest=digest)
 
     def decide(state: RunState) -> Draft:
         require_deletable(state)
         now = state.rollbacks[standing.id]
         if now.state == "approved" and any(given.get("actor") == site.actor for given in now.approvals):
             raise Settled(now)
-        _require(site, state, now, full)
+        _require(site, state, now, standing.digest)
         body: dict[str, JSON] = {
             "rollback": standing.id,
-            "digest": full,
+            "digest": standing.digest,
             "by": by or site.actor,
             "alone": alone(now, site.actor),
         }
-        return Draft(kind="rollback_approved", timeline=state.timeline, body=body, record=made.target.record)
+        return Draft(kind="rollback_approved", timeline=state.timeline, body=body, record=plan.target.record)
 
-    _append(site, run, decide, f"rollback_approved:{standing.id}:{site.actor}")
+    _append(site, plan.run, decide, f"rollback_approved:{standing.id}:{site.actor}")
     site.progress.step("rollback.approved")
-    return site.ledger.run(run).rollbacks[standing.id]
+    return site.ledger.run(plan.run).rollbacks[standing.id]
 
 
 def refuse(site: Site, identity: str, *, reason: str, by: str | None = None) -> RollbackState:
