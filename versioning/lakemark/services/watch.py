@@ -26,12 +26,14 @@ from lakemark.model.names import not_read, printable
 from lakemark.ports import Site
 from lakemark.ports.watching import Lookout
 from lakemark.services.demote import Pending, demote, present
-from lakemark.services.find_saves import Saves, commit_directory, directories
+from lakemark.services.find_announced import commit_announced
+from lakemark.services.find_saves import commit_run, directories
 from lakemark.services.freshen import freshen
 from lakemark.services.no_room import WaitingSave, keep_note, waiting_of
 from lakemark.services.open_watched import open_watched
 from lakemark.services.problems import Problems
 from lakemark.services.rounds import Done
+from lakemark.services.saves import Saves
 from lakemark.services.sweep import Swept, collect, sweep
 
 TEND_EVERY: Final = timedelta(minutes=5)
@@ -112,33 +114,33 @@ class Watch:
 
     def announced(self, runs: frozenset[str] | None) -> Done:
         """Commits the announced saves of these runs; None: of all that are open."""
-        return self._each(runs, self._spool, whole=False)
+        return self._each(runs, _announced, whole=False)
 
     def found(self, runs: frozenset[str] | None) -> Done:
         """Looks through the directories of these runs, and for what was announced; keeps their run files fresh."""
-        return self._each(runs, self._directories, whole=True)
+        return self._each(runs, commit_run, whole=True)
 
-    def _each(self, runs: frozenset[str] | None, work: Callable[[RunState, Saves], None], *, whole: bool) -> Done:
+    def _each(self, runs: frozenset[str] | None, work: Callable[[Site, RunState, Saves], None], *, whole: bool) -> Done:
         """A few runs at a time: one whose files must be quiet first, or that is large, does not keep the others waiting."""
         wanted = [run for run in self.site.ledger.runs() if runs is None or run in runs]
         pool = self._looking if whole else self._listening
         done = list(pool.map(partial(self._one, work=work, whole=whole), wanted))
         return Done(again=frozenset(run for run, mine in zip(wanted, done, strict=True) if not mine))
 
-    def _one(self, run: str, *, work: Callable[[RunState, Saves], None], whole: bool) -> bool:
+    def _one(self, run: str, *, work: Callable[[Site, RunState, Saves], None], whole: bool) -> bool:
         """False where another round is busy with the run."""
         with self._turns.of(run) as mine:
             if mine and not self.stopping:
                 self._saves(run, work, whole=whole)
         return mine
 
-    def _saves(self, run: str, work: Callable[[RunState, Saves], None], *, whole: bool) -> None:
+    def _saves(self, run: str, work: Callable[[Site, RunState, Saves], None], *, whole: bool) -> None:
         saves = Saves()
         pending: list[Pending] = []
         with _gathering(pending, f"saves of {run}"):
             state = self.site.ledger.run(run)
             if not state.closed:
-                work(state, saves)
+                work(self.site, state, saves)
         with _gathering(pending, f"the run file of {run}"):
             if whole or saves.committed:
                 freshen(self.site, run)
@@ -159,15 +161,6 @@ class Watch:
         now = ({} if whole else before or {}) | waiting_of(self.site, saves.failed)
         keep_note(self.site, run, now, before=None if before is None else before.values())
         self._waiting[run] = now
-
-    def _spool(self, state: RunState, saves: Saves) -> None:
-        """The spool is no directory of the run: only announcements are looked at."""
-        _add(saves, commit_directory(self.site, state.run, self.site.spool(state.run)))
-
-    def _directories(self, state: RunState, saves: Saves) -> None:
-        self._spool(state, saves)
-        for directory in directories(self.site, state):
-            _add(saves, commit_directory(self.site, state.run, directory))
 
     def _committed(self, saves: Saves) -> None:
         new = [done for done in saves.committed if done.new]
@@ -327,9 +320,5 @@ def _scope(run: str) -> str:
     return f"run {run}"
 
 
-def _add(saves: Saves, more: Saves) -> None:
-    saves.committed.extend(more.committed)
-    saves.incomplete.extend(more.incomplete)
-    saves.lost.extend(more.lost)
-    saves.failed.extend(more.failed)
-    saves.unreadable.extend(more.unreadable)
+def _announced(site: Site, state: RunState, saves: Saves) -> None:
+    commit_announced(site, state.run, saves)

@@ -1,0 +1,66 @@
+"""Saves: what became of those that a pass found, and whether one lies there or is known already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Self
+
+from lakemark.errors import Incomplete, LakemarkError, NotFound
+from lakemark.ports import Site
+from lakemark.services.abandoned import Abandoned
+from lakemark.services.commit import Commit, Committed, commit
+
+
+@dataclass(slots=True, kw_only=True)
+class Saves:
+    """incomplete: found and not committed, with why; judged anew at each pass. failed: (path, error) of complete ones.
+
+    lost: announced and not there any more. abandoned: what nobody goes on with; it is left where it is.
+    unreadable: directories that can't be looked into, with why.
+    """
+
+    committed: list[Committed] = field(default_factory=list)
+    incomplete: list[tuple[Path, str]] = field(default_factory=list)
+    unreadable: list[tuple[Path, str]] = field(default_factory=list)
+    lost: list[tuple[Path, str]] = field(default_factory=list)
+    abandoned: list[Abandoned] = field(default_factory=list)
+    failed: list[tuple[Path, LakemarkError]] = field(default_factory=list)
+
+    def extend(self, more: Self) -> None:
+        """With what became of other saves."""
+        for name in (one.name for one in fields(self)):
+            getattr(self, name).extend(getattr(more, name))
+
+
+def take(site: Site, asked: Commit, saves: Saves) -> None:
+    """Commits it; `saves` gets what came of it."""
+    try:
+        saves.committed.append(commit(site, asked))
+    except LakemarkError as error:
+        if isinstance(error, Incomplete):
+            saves.incomplete.append((asked.path, str(error)))
+        elif isinstance(error, NotFound) and not is_there(site, asked.path):
+            saves.incomplete.append((asked.path, "gone before it was committed"))
+        else:
+            saves.failed.append((asked.path, error))
+
+
+def known(site: Site, paths: Sequence[Path]) -> bool:
+    """Whether every regular file of it is one this node committed, restored or moved aside."""
+    try:
+        files = [file for path in paths for file in site.workspace.identities(path)]
+    except LakemarkError:
+        return False
+    return bool(files) and site.journal.all_known(files)
+
+
+def is_there(site: Site, path: Path) -> bool:
+    """Also where the path is only what the names of several files begin with."""
+    if site.workspace.exists(path):
+        return True
+    try:
+        return bool(site.recogniser.judge(path).members)
+    except NotFound:
+        return False
