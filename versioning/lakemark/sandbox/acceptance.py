@@ -11,21 +11,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from lakemark.errors import Corrupt, LakemarkError
+from lakemark.errors import Corrupt, Incomplete, LakemarkError
 from lakemark.model.rollback_plan import Flags
 from lakemark.ports import Site
-from lakemark.sandbox import train
 from lakemark.sandbox.demo_checks import digests
 from lakemark.services import rollback_apply, rollback_decide, rollback_request
 from lakemark.services.open_run import Opening, open_run
 from lakemark.settings.document import parse
-from lakemark.site import open_site
+from lakemark.site import Parts, configuration, open_site
 
 REQUESTER: Final = "acceptance"
 APPROVER: Final = "acceptance-approver"
@@ -59,9 +59,18 @@ def train_stage(params: Mapping[str, Any], out: Path, environ: Mapping[str, str]
         "--every",
         str(params["every"]),
     ]
-    train.main(
-        [*words, "--keep", "999", "--seed", str(params["seed"])], {**environ, "LAKEMARK_RUN_FILE": str(opened.run_file)}
+    words += ["--keep", "999", "--seed", str(params["seed"])]
+    keys = Parts(configuration(environ=environ), environ).keys
+    trained = subprocess.run(
+        [sys.executable, "-m", "lakemark.sandbox.train", *words],
+        env={**keys, "LAKEMARK_RUN_FILE": str(opened.run_file)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
+    if trained.returncode:
+        said = trained.stderr.strip()[-2000:]
+        raise Incomplete(f"the trainer ended with {trained.returncode}: {said}", advice="Mend that, then repeat.")
     saved = {path.name.removeprefix("step-"): digests(path) for path in sorted(saves.glob("step-*"))}
     data = [{"repository": ref.repository, "commit": ref.commit} for ref in opened.data]
     _write(out / "trained.json", {"run": params["run"], "data": data, "saved": saved})

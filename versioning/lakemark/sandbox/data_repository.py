@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from lakemark.errors import StoreUnavailable
-from lakemark.sandbox.loopback import Answer, Origin
+from lakemark.sandbox.loopback import Answer, Origin, url
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,12 @@ class DataRepository:
         """The repository behind `endpoint`, with `keys` of LAKEFS_ACCESS_KEY_ID and LAKEFS_SECRET_ACCESS_KEY."""
         port = urlsplit(endpoint).port or 80
         return cls(Origin(port, keys["LAKEFS_ACCESS_KEY_ID"], keys["LAKEFS_SECRET_ACCESS_KEY"]), name)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What a program that reads with `lakemark.data` is told."""
+        names = ("LAKEFS_ENDPOINT", "LAKEFS_ACCESS_KEY_ID", "LAKEFS_SECRET_ACCESS_KEY")
+        return dict(zip(names, (url(self.origin.port), self.origin.user or "", self.origin.password), strict=True))
 
     def create(self, namespace: str) -> None:
         """Makes the repository, with its default branch `main`; `namespace` is where its objects lie."""

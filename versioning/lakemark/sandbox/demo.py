@@ -44,11 +44,12 @@ class Step(LakemarkError):
 
 @dataclass(slots=True, kw_only=True)
 class Stage:
-    """The demo's folder and how to act in it."""
+    """The demo's folder and how to act in it. reading: what a trainer is told of where its data is."""
 
     home: Path
     say: Say
     environ: dict[str, str]
+    reading: dict[str, str] = field(default_factory=dict, repr=False)
     began: float = field(default_factory=time.monotonic)
     saved: dict[int, dict[str, str]] = field(default_factory=dict)
 
@@ -84,7 +85,8 @@ class Stage:
         """The training script, in a process of its own."""
         common = ["--every", str(EVERY), *words]
         program = [sys.executable, "-m", "lakemark.sandbox.train", *common]
-        done = subprocess.run(program, env=self.environ, cwd=self.home, capture_output=True, text=True, check=False)
+        environ = self.environ | self.reading | {"LAKEMARK_DATA_CACHE": str(self.home / "train" / "data")}
+        done = subprocess.run(program, env=environ, cwd=self.home, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Step(f"the trainer ended with {done.returncode}: {done.stderr.strip()[-2000:]}", advice="")
 
@@ -163,6 +165,7 @@ def use_lakefs(stage: Stage, file: Path) -> None:
 def story(stage: Stage) -> Facts:
     """Trains, moves data, sinks, rolls back, goes on. Answers what has to be checked."""
     repository = repository_of(stage)
+    stage.reading = repository.environ
     prefect = deployments_of(stage)
     commits = [repository.commit("main", part(1), message="First data")]
     opened = stage.lakemark("run", "open", RUN, "--data", f"{repository.name}/main", "--watch", str(stage.out))
@@ -222,6 +225,7 @@ def roll_back(stage: Stage, prefect: Deployments, repository: DataRepository, co
         last_step=STEPS[-1],
         saved=stage.saved,
         commit=used,
+        trained_with=stage.lakemark("show", f"id:{plan['target']['record']}")["data"],
         plan=plan,
         applied=applied,
         digests_then={path: sha256(content).hexdigest() for path, content in at_commit(commits, used).items()},

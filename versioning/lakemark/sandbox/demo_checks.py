@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -38,6 +38,7 @@ class Facts:
     last_step: int
     saved: Mapping[int, Mapping[str, str]]
     commit: str
+    trained_with: Sequence[Mapping[str, Any]]
     plan: Mapping[str, Any]
     applied: Mapping[str, Any]
     digests_then: Mapping[str, str]
@@ -47,7 +48,8 @@ class Facts:
 
 def check_all(facts: Facts) -> list[Check]:
     """Every claim, in the order of the story."""
-    checks = [restored_bytes(facts), target_is_three_days_back(facts), branch_head(facts), branch_objects(facts)]
+    checks = [restored_bytes(facts), target_is_three_days_back(facts), data_was_read(facts)]
+    checks += [branch_head(facts), branch_objects(facts)]
     checks += [cloned(facts, tier) for tier in _TIERS]
     return [*checks, same_weights(facts), differs_from_before(facts)]
 
@@ -64,6 +66,12 @@ def target_is_three_days_back(facts: Facts) -> Check:
     """The plan went to the right save."""
     at, saved = str(facts.plan["at"]), str(facts.plan["target"]["saved_at"])
     return Check("the target is the newest save at or before three days ago", saved <= at, f"saved {saved}, asked {at}")
+
+
+def data_was_read(facts: Facts) -> Check:
+    """The trainer read of it while it trained: the record does not merely say what it was told to read."""
+    found = [str(ref["evidence"]) for ref in facts.trained_with]
+    return Check("the record's data was read by the trainer", found == ["read"], f"evidence: {', '.join(found)}")
 
 
 def branch_head(facts: Facts) -> Check:

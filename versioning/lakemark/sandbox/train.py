@@ -12,10 +12,9 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lakemark.reader import list_uri, read_uri
+from lakemark.data import paths
 from lakemark.trainer import Run
 
 Array = NDArray[np.float64]
@@ -77,10 +76,10 @@ class State:
         return cls(step=0, weights=weights, velocity=velocity, rng=rng, order=[], position=0)
 
 
-def load_data(uri: str) -> Data:
+def load_data(source: Run | str) -> Data:
     """Every `train/*.npz` of a data version, in order of path; made-up numbers where it has none."""
-    found = [read_uri(uri + path) for path, _ in list_uri(uri + "train/") if path.endswith(".npz")]
-    parts = [np.load(io.BytesIO(content), allow_pickle=False) for content in found or [make_part(0)]]
+    found: Sequence[Path | io.BytesIO] = paths(source, "train/*.npz") or [io.BytesIO(make_part(0))]
+    parts = [np.load(part, allow_pickle=False) for part in found]
     return Data(x=np.concatenate([part["x"] for part in parts]), y=np.concatenate([part["y"] for part in parts]))
 
 
@@ -188,12 +187,12 @@ def advance(clock: Path, minutes: float) -> None:
     temporary.rename(clock)
 
 
-def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
+def main() -> int:
     """Trains up to `--steps`, from `run.resume` where there is one, else from its own newest save, else afresh."""
-    asked = _parser().parse_args(arguments)
-    run = Run.open(asked.run, environ=environ) if asked.run else None
+    asked = _parser().parse_args()
+    run = Run.open(asked.run) if asked.run else None
     uri = (run.data_uri() if run.data else None) if run else asked.data
-    data = load_data(uri) if uri else load_made_up()
+    data = load_data(run or uri) if uri else load_made_up()
     resume = run.resume if run and asked.resume else None
     begin = Path(resume["path"]) if resume else newest(asked.out)
     state = restore(begin) if begin is not None else State.fresh(asked.seed)
