@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
+import select
 import subprocess
 import uuid
 from collections.abc import Callable
@@ -21,11 +23,11 @@ from lakemark.model.ledger import RunState
 from lakemark.model.site_ledger import SiteState, TierSeen
 
 _BRANCHES: Final = ("refs/heads/runs/*:refs/heads/runs/*", "refs/heads/site:refs/heads/site")
-_FETCH: Final = ("fetch", "--atomic", "--no-progress", "--no-tags", "--no-write-fetch-head")
+_FETCH: Final = ("fetch", "--atomic", "--progress", "--no-tags", "--no-write-fetch-head")
 _PATIENCE: Final = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=30", "-c", "protocol.ext.allow=never")
 _QUIET: Final = {
     "GIT_TERMINAL_PROMPT": "0",
-    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=10",
+    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=10 -oServerAliveInterval=15",
     "LC_ALL": "C",
 }
 _RIGHTS: Final = (
@@ -35,6 +37,7 @@ _RIGHTS: Final = (
     "could not read Username",
     "returned error: 403",
 )
+_PROGRESS: Final = re.compile(rb"[^\r\n]*\r(?!\n)")
 _REWRITTEN: Final = ("non-fast-forward", "[rejected]")
 _NOWHERE: Final = (
     "does not appear to be a git repository",
@@ -58,21 +61,21 @@ class ReadOnlyLedger(GitLedger):
         _refuse("the site")
 
 
-def refresh(path: Path, remote: str) -> None:
+def refresh(path: Path, remote: str, *, patience_seconds: float = 120.0) -> None:
     """Brings every branch of the ledger at `remote` into the mirror at `path`, all of them or none.
 
     The mirror is made if need be; one that can't be filled is not. Raises Refused where the history was replaced, Denied,
-    NotFound (no ledger there), StoreUnavailable, Misconfigured (no git).
+    NotFound (no ledger there), StoreUnavailable (also where it says nothing for `patience_seconds`), Misconfigured (no git).
     """
     if path.exists():
         init(path)
-        _fetch(path, remote)
+        _fetch(path, remote, patience_seconds)
         return
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with os_errors(path):
         try:
             init(draft)
-            _fetch(draft, remote)
+            _fetch(draft, remote, patience_seconds)
             with suppress(FileExistsError):  # another process made it meanwhile
                 rename_new(draft, path)
             fsync_directory(path.parent)
@@ -80,15 +83,40 @@ def refresh(path: Path, remote: str) -> None:
             remove_tree(draft)
 
 
-def _fetch(path: Path, remote: str) -> None:
+def _fetch(path: Path, remote: str, patience_seconds: float) -> None:
     command = ["git", *_PATIENCE, "--git-dir", str(path), *_FETCH, "--", remote, *_BRANCHES]
     environ = {**os.environ, **{name: os.environ.get(name, value) for name, value in _QUIET.items()}}
+    quiet = subprocess.DEVNULL
     try:
-        done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, env=environ)
+        process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=subprocess.PIPE, env=environ)
     except FileNotFoundError:
         raise Misconfigured("there is no program git here, which fetches the ledger", advice="Install git.") from None
-    if done.returncode:
-        _raise(remote, done.stderr.decode(errors="replace"))
+    with process:
+        try:
+            said = _listened(process, patience_seconds)
+        except BaseException:
+            process.terminate()
+            raise
+    if said is None:
+        raise StoreUnavailable(
+            f"the ledger {quoted(remote)} has said nothing for {patience_seconds:.0f} seconds",
+            advice="Try again; check the URL and the network.",
+        )
+    if process.returncode:
+        _raise(remote, said)
+
+
+def _listened(process: subprocess.Popen[bytes], patience_seconds: float) -> str | None:
+    """What it wrote to its end, without progress; None, and it is told to end, where it fell silent."""
+    stream, said = process.stderr, b""
+    while stream is not None:
+        if not select.select([stream], [], [], patience_seconds)[0]:
+            process.terminate()
+            return None
+        if not (read := os.read(stream.fileno(), 1 << 16)):
+            break
+        said = _PROGRESS.sub(b"", said + read)
+    return said.decode(errors="replace")
 
 
 def refreshed(path: Path, remote: str) -> str | None:
