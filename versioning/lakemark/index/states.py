@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from lakemark.errors import Corrupt
 from lakemark.model.canonical import parse
+from lakemark.model.fields import shared
 from lakemark.model.instants import from_text, to_text
 from lakemark.model.ledger import Place, RecordState, Replica
 from lakemark.model.record import Record
@@ -69,7 +70,8 @@ def _state(value: dict[str, Any], record: bytes | None) -> RecordState:
     for name in ("held_until", "quarantined_at", "pruned_at"):
         value[name] = None if value[name] is None else from_text(value[name])
     value["recorded_at"] = from_text(value["recorded_at"])
-    value["released"] = frozenset(Place(tier=tier, node=node) for tier, node in value["released"])
+    value["released"] = shared(frozenset(Place(tier=tier, node=node) for tier, node in value["released"]))
+    value["clock"] = shared(value["clock"])
     value["pruned"] = None if value["pruned"] is None else tuple(value["pruned"])
     return RecordState(
         record=Record.from_json(said), replicas={replica.place: replica for replica in replicas}, **value
@@ -134,7 +136,7 @@ def _replica(replica: Replica) -> dict[str, Any]:
 
 
 def _from_replica(value: dict[str, Any]) -> Replica:
-    place = Place(tier=value.pop("tier"), node=value.pop("node"))
+    place, value["proof"] = shared(Place(tier=value.pop("tier"), node=value.pop("node"))), shared(value["proof"])
     verified_at, replicated_at = from_text(value.pop("verified_at")), from_text(value.pop("replicated_at"))
     return Replica(place=place, verified_at=verified_at, replicated_at=replicated_at, **value)
 

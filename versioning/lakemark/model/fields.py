@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, TypeVar, cast
 
 from lakemark.model.canonical import JSON
 from lakemark.model.instants import from_text
 
 _ABSENT: Final[Any] = object()
+_Value = TypeVar("_Value", bound=Hashable)
+
+
+def shared(value: _Value) -> _Value:
+    """An equal one that was read before, if lately: all the records of a run say the same of much, and are kept in memory."""
+    return cast("_Value", _shared(value))
 
 
 class Fields:
@@ -92,7 +99,7 @@ class Fields:
         return None if value is None else dict(value)
 
     def rest(self) -> dict[str, JSON]:
-        return self._left
+        return dict(self._left)
 
     def _take(self, name: str, kind: type[Any], default: Any) -> Any:  # noqa: ANN401 - the callers name the type
         value = self._left.pop(name, _ABSENT)
@@ -104,3 +111,8 @@ class Fields:
             message = f"{self._what}: {name} is {shown}, not {kind.__name__}"
             raise ValueError(message)
         return value
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _shared(value: Hashable) -> Hashable:
+    return value

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import Contents, Entry, Means
+from lakemark.model.fields import shared
 from lakemark.model.instants import from_text, to_text
 from lakemark.model.ledger import (
     Attempt,
@@ -127,7 +128,7 @@ def _committed(state: RunState, entry: Entry, contents: Contents) -> None:
     record = contents.record
     if record is None:
         return
-    place = Place(tier=_text(entry.body, "tier") or "hot", node=entry.node)
+    place = shared(Place(tier=_text(entry.body, "tier") or "hot", node=entry.node))
     sealed = Replica(
         place=place,
         verified_at=entry.recorded_at,
@@ -140,7 +141,7 @@ def _committed(state: RunState, entry: Entry, contents: Contents) -> None:
             record=record,
             sequence=entry.sequence,
             recorded_at=entry.recorded_at,
-            clock=entry.clock,
+            clock=shared(entry.clock),
             conflicts_with=_text(entry.body, "conflicts_with"),
             replicas={place: sealed},
         )
@@ -163,7 +164,7 @@ def _replicated(state: RunState, entry: Entry, _contents: Contents) -> None:
         verified_at=_instant(entry.body, "verified_at") or entry.recorded_at,
         replicated_at=entry.recorded_at,
         linked=bool(entry.body.get("linked")),
-        proof=_text(entry.body, "proof") or "read_back",
+        proof=shared(_text(entry.body, "proof") or "read_back"),
     )
     found = state.records.get(entry.record or "")
     if found is not None:
@@ -336,9 +337,8 @@ _OF_RECORDS = frozenset(
 
 
 def _change(state: RunState, identity: str | None, **changes: Any) -> None:  # noqa: ANN401 - fields of RecordState
-    found = None if identity is None else state.records.get(identity)
-    if identity is not None and found is not None:
-        state.records[identity] = replace(found, **changes)
+    if identity is not None and identity in state.records:
+        state.records[identity] = replace(state.records[identity], **changes)
 
 
 def _interval(state: RunState, entry: Entry, at_step: int | None) -> Interval:
@@ -361,7 +361,7 @@ def _reference(item: JSON) -> DataRef:
 
 
 def _place(body: Mapping[str, JSON]) -> Place:
-    return Place(tier=_text(body, "tier") or "", node=_text(body, "node"))
+    return shared(Place(tier=_text(body, "tier") or "", node=_text(body, "node")))
 
 
 def _items(body: Mapping[str, JSON]) -> list[Mapping[str, JSON]]:

@@ -15,7 +15,7 @@ from typing import Final, Self
 from lakemark.errors import Corrupt
 from lakemark.model.canonical import JSON, digest
 from lakemark.model.checkpoint import HEX64, Manifest
-from lakemark.model.fields import Fields
+from lakemark.model.fields import Fields, shared
 from lakemark.model.instants import to_text
 
 FORMAT: Final = "lakemark.record/1"
@@ -201,23 +201,23 @@ class Record:
     def _read(cls, read: Fields) -> Self:
         code = read.optional_mapping("code")
         return cls(
-            run=read.text("run"),
+            run=shared(read.text("run")),
             timeline=read.integer("timeline"),
             step=read.integer("step"),
             content=read.text("content"),
             saved_at=read.instant("saved_at"),
-            node=read.text("node"),
+            node=shared(read.text("node")),
             size_bytes=read.integer("size_bytes"),
             files=read.integer("files"),
-            framework=read.text("framework", default="generic"),
-            roles=read.texts("roles"),
+            framework=shared(read.text("framework", default="generic")),
+            roles=shared(read.texts("roles")),
             resumable=read.optional_flag("resumable"),
-            gaps=read.texts("gaps"),
-            data=tuple(DataRef.from_json(item) for item in read.items("data")),
-            code=None if code is None else Code.from_json(code),
+            gaps=shared(read.texts("gaps")),
+            data=shared(tuple(DataRef.from_json(item) for item in read.items("data"))),
+            code=None if code is None else shared(Code.from_json(code)),
             metrics=_metrics(read.mapping("metrics")),
             parent=read.optional_text("parent"),
-            attempt=read.optional_text("attempt"),
+            attempt=shared(read.optional_text("attempt")),
             supersedes=read.optional_text("supersedes"),
             extra=read.rest(),
         )
