@@ -5,7 +5,7 @@ import json
 import threading
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import timedelta
+from datetime import timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,10 @@ from lakemark.adapters import dvc_layout
 from lakemark.adapters.blobs import Names
 from lakemark.adapters.blobs_dir import DirectoryBlobs
 from lakemark.adapters.dvc import DvcStore
-from lakemark.adapters.dvc_claims import Used
+from lakemark.adapters.dvc_claims import Claims, Used
+from lakemark.adapters.dvc_collect import Collector
 from lakemark.contract.store import Shelf, source
-from lakemark.errors import Corrupt, NotFound, Refused, StoreUnavailable
+from lakemark.errors import Corrupt, NoRoom, NotFound, Refused, StoreUnavailable
 from lakemark.ports import Quiet
 from tests.adapters.disks import disk
 from tests.contract.store_places import NOW, digests, flip
@@ -65,6 +66,11 @@ def sound(store, checkpoint):
 def object_path(root, checkpoint, path):
     digest = next(file.digest for file in checkpoint.manifest.files if file.path == path)
     return root / dvc_layout.object_key(checkpoint.objects[digest])
+
+
+def dir_bytes(*checkpoints):
+    """Of their directory objects."""
+    return sum(len(dvc_layout.dir_bytes(one.manifest, one.objects)) for one in checkpoints)
 
 
 def files_of(root):
@@ -280,7 +286,10 @@ class Short(DirectoryBlobs):
             yield found
 
 
-@pytest.mark.parametrize("prefix", [dvc_layout.RECORDS, dvc_layout.PARTS, dvc_layout.OBJECTS, dvc_layout.CONDEMNED])
+@pytest.mark.parametrize(
+    "prefix",
+    [dvc_layout.RECORDS, dvc_layout.PARTS, dvc_layout.DROPPED, dvc_layout.OBJECTS, dvc_layout.CONDEMNED],
+)
 def test_nothing_is_deleted_on_an_incomplete_listing(root, prefix):
     blobs = Short(root)
     store = store_over(blobs)
@@ -288,25 +297,27 @@ def test_nothing_is_deleted_on_an_incomplete_listing(root, prefix):
     store.drop(gone, now=NOW)
     before = files_of(root)
     blobs.prefix = prefix
+    if prefix == dvc_layout.RECORDS:
+        assert not store.records().complete
     with pytest.raises(StoreUnavailable) if prefix == dvc_layout.OBJECTS else nullcontext():
         assert store.collect(now=NOW + 1000 * HOUR, grace=HOUR, needed=[]) == 0
     assert [name for name in before if name.startswith("files/")] == [
         name for name in files_of(root) if name.startswith("files/")
     ]
     blobs.prefix = None
-    assert store.collect(now=NOW + 1000 * HOUR, grace=HOUR, needed=[]) == 5
+    assert store.collect(now=NOW + 1000 * HOUR, grace=HOUR, needed=[]) == 5 + dir_bytes(gone)
     assert sound(store, kept)
 
 
-def test_a_listing_that_breaks_off_lets_nothing_be_dropped(root):
+@pytest.mark.parametrize("prefix", [dvc_layout.DROPPED, dvc_layout.CONDEMNED])
+def test_a_listing_that_breaks_off_says_nothing_of_what_is_due(root, prefix):
     blobs = Short(root)
     store = store_over(blobs)
-    checkpoint = put(store)
-    blobs.prefix = dvc_layout.RECORDS
-    assert not store.records().complete
-    with pytest.raises(StoreUnavailable):
-        store.drop(checkpoint, now=NOW)
-    assert sound(store, checkpoint)
+    store.drop(put(store), now=NOW)
+    blobs.prefix = prefix
+    assert not store.due(now=NOW + 2 * HOUR, grace=HOUR)
+    blobs.prefix = None
+    assert store.due(now=NOW + 2 * HOUR, grace=HOUR)
 
 
 def test_an_unreadable_claim_stops_every_deletion(cold, root):
@@ -368,6 +379,14 @@ class Counting(DirectoryBlobs):
         super().__init__(root)
         self.read = []
 
+    def size(self, key):
+        self.read.append(key)
+        return super().size(key)
+
+    def each(self, prefix):
+        self.read.append(prefix)
+        return super().each(prefix)
+
     def get(self, key):
         self.read.append(key)
         return super().get(key)
@@ -381,8 +400,8 @@ def test_a_claim_is_read_once_for_all_drops_and_passes(root):
     store.collect(now=NOW, grace=HOUR, needed=kept[1:])
     blobs.read.clear()
     store.drop(kept[1], now=NOW)
-    assert store.collect(now=NOW + 2 * HOUR, grace=HOUR, needed=kept[2:]) == 2
-    claims = [key for key in blobs.read if key.startswith(dvc_layout.RECORDS)]
+    assert store.collect(now=NOW + 2 * HOUR, grace=HOUR, needed=kept[2:]) == 2 + dir_bytes(*kept[:2])
+    claims = [key for key in blobs.read if key.startswith(dvc_layout.RECORDS) and key.endswith(".json")]
     assert set(claims) <= {dvc_layout.claim_key(kept[1].record.id)}
     assert all(sound(store, checkpoint) for checkpoint in kept[2:])
 
@@ -393,7 +412,7 @@ def test_a_claim_that_came_later_is_seen_by_the_next_pass(root):
     store.collect(now=NOW, grace=HOUR, needed=[])
     second = put(other, {"shared": b"shared", "own": b"2"}, step=2)
     store.drop(first, now=NOW)
-    assert store.collect(now=NOW + 2 * HOUR, grace=HOUR, needed=[]) == 1
+    assert store.collect(now=NOW + 2 * HOUR, grace=HOUR, needed=[]) == 1 + dir_bytes(first)
     assert sound(other, second)
 
 
@@ -445,10 +464,118 @@ def test_a_going_object_makes_its_writer_wait(cold, root):
 
 def test_a_condemned_object_that_is_needed_again_is_written_anew(cold, root):
     checkpoint = put(cold)
-    cold.drop(checkpoint, now=NOW)
-    stored = cold.put(checkpoint, source(CONTENTS), now=NOW, progress=QUIET)
+    for name in checkpoint.objects.values():
+        cold.blobs.create(dvc_layout.mark_key(name), dvc_layout.Mark(condemned_at=NOW).to_bytes())
+    stored = put_anew(cold, checkpoint)
     assert stored.written_bytes == 3000 + len(b"accent") + len(b"#!")
     assert not [name for name in files_of(root) if name.startswith("lakemark/condemned/")]
+
+
+def put_anew(store, checkpoint):
+    """Without the claim there is nothing to verify first."""
+    store.blobs.delete(dvc_layout.claim_key(checkpoint.record.id))
+    return store.put(checkpoint, source(CONTENTS), now=NOW, progress=QUIET)
+
+
+def test_what_was_dropped_and_is_needed_again_is_read_in_full_and_not_written(cold, root):
+    checkpoint = put(cold)
+    cold.drop(checkpoint, now=NOW)
+    place = object_path(root, checkpoint, "bin/run")
+    flip(place)
+    stored = cold.put(checkpoint, source(CONTENTS), now=NOW + HOUR / 2, progress=QUIET)
+    assert stored.written_bytes == len(b"#!")
+    assert cold.collect(now=NOW + 2 * HOUR, grace=HOUR, needed=[]) == 0
+    assert sound(cold, checkpoint)
+    assert not [name for name in files_of(root) if name.startswith(dvc_layout.DROPPED)]
+
+
+def test_a_drop_asks_little_however_much_there_is(root):
+    blobs = Counting(root)
+    store = store_over(blobs)
+    kept = [put(store, {f"{number}": bytes([step, number]) for number in range(8)}, step=step) for step in range(6)]
+    for one in kept[:2]:
+        blobs.read.clear()
+        before = files_of(root)
+        store.drop(one, now=NOW)
+        assert set(blobs.read) == {"lakemark-tier.json", dvc_layout.claim_key(one.record.id)}
+        note = dvc_layout.drop_key(one.record.id, NOW)
+        assert set(files_of(root)) ^ set(before) == {note, dvc_layout.claim_key(one.record.id)}
+
+
+def test_drops_are_noted_in_order_of_time():
+    instants = [
+        NOW,
+        NOW + timedelta(microseconds=1),
+        NOW.astimezone(timezone(2 * HOUR)) + HOUR,
+        NOW + timedelta(days=400),
+    ]
+    keys = [dvc_layout.drop_key("f" * 64, at) for at in instants]
+    assert keys == sorted(keys)
+    assert [dvc_layout.dropped_at(key) for key in keys] == instants
+    assert {dvc_layout.dropped_record(key) for key in keys} == {"f" * 64}
+    with pytest.raises(Corrupt, match="can't be read"):
+        dvc_layout.dropped_at(f"{dvc_layout.DROPPED}yesterday-{'f' * 64}.json")
+
+
+def test_a_pass_does_so_much_and_leaves_the_later_drops_to_the_next(cold, root):
+    kept = [put(cold, {"own": bytes([step]) * 50}, step=step) for step in range(4)]
+    for hours, one in enumerate(kept):
+        cold.drop(one, now=NOW + hours * HOUR)
+    claims, late = Claims(cold.blobs), NOW + 9 * HOUR
+    freed = Collector(cold.blobs, claims, most=3).run(now=late, grace=HOUR, needed=())
+    assert freed == 100 + dir_bytes(*kept[:2])
+    assert cold.due(now=late, grace=HOUR)
+    assert len([name for name in files_of(root) if name.startswith(dvc_layout.DROPPED)]) == 2
+    assert Collector(cold.blobs, claims, most=3).run(now=late, grace=HOUR, needed=()) == 100 + dir_bytes(*kept[2:])
+    assert files_of(root) == ["lakemark-tier.json"]
+
+
+def test_an_unreadable_note_of_a_drop_stops_every_deletion(cold, root):
+    gone = put(cold, {"alone": b"alone"})
+    cold.drop(gone, now=NOW)
+    (root / dvc_layout.drop_key("a" * 64, NOW)).write_text("{")
+    with pytest.raises(Corrupt):
+        cold.collect(now=NOW + 1000 * HOUR, grace=HOUR, needed=[])
+    assert object_path(root, gone, "alone").exists()
+
+
+def test_what_is_needed_and_lost_its_claim_keeps_the_note_of_its_drop(cold, root):
+    """Else its directory object would be nobody's, and stay for good once it is needed no more."""
+    checkpoint = put(cold)
+    cold.drop(checkpoint, now=NOW)
+    assert cold.collect(now=NOW + 2 * HOUR, grace=HOUR, needed=[checkpoint]) == 0
+    assert cold.collect(now=NOW + 2 * HOUR, grace=HOUR, needed=[]) > 3000
+    assert files_of(root) == ["lakemark-tier.json"]
+
+
+def test_a_record_whose_claim_got_lost_is_read_and_dropped_all_the_same(cold, root):
+    checkpoint = put(cold)
+    (root / dvc_layout.claim_key(checkpoint.record.id)).unlink()
+    other = store_at(root)
+    (file,) = (file for file in checkpoint.manifest.regular if file.path == "bin/run")
+    with other.open(checkpoint, file) as stream:
+        assert stream.read() == b"#!"
+    assert other.drop(checkpoint, now=NOW) > 0
+    assert other.drop(checkpoint, now=NOW + HOUR) == 0
+    with pytest.raises(NotFound):
+        other.open(checkpoint, file)
+    assert other.collect(now=NOW + HOUR, grace=HOUR, needed=[]) > 3000
+    assert files_of(root) == ["lakemark-tier.json"]
+
+
+def test_a_reader_that_began_before_the_drop_may_end(cold, root):
+    checkpoint = put(cold)
+    reader = store_at(root)
+    one, *rest = checkpoint.manifest.regular
+    reader.open(checkpoint, one).close()
+    cold.drop(checkpoint, now=NOW)
+    assert not reader.holds(checkpoint)
+    for file in rest:
+        with reader.open(checkpoint, file) as stream:
+            assert stream.read() == CONTENTS[file.path]
+    cold.collect(now=NOW + HOUR, grace=HOUR, needed=[])
+    with pytest.raises(NotFound):
+        reader.open(checkpoint, one)
 
 
 def test_a_shared_place_is_identified_and_never_deleted_from(root):
@@ -466,22 +593,15 @@ def test_a_shared_place_is_identified_and_never_deleted_from(root):
 
 
 class Interrupted(DirectoryBlobs):
-    """meanwhile: called once, with the key, after the first object was removed or after the parts were listed."""
+    """removing: called once, with the key, after the first object was removed."""
 
-    removing = listing = None
+    removing = None
 
     def delete(self, key):
         super().delete(key)
         if self.removing and key.startswith(dvc_layout.OBJECTS):
             meanwhile, self.removing = self.removing, None
             meanwhile(key)
-
-    def list(self, prefix, *, limit=None):
-        names = super().list(prefix, limit=limit)
-        if self.listing and prefix == dvc_layout.PARTS:
-            meanwhile, self.listing = self.listing, None
-            meanwhile(prefix)
-        return names
 
 
 @pytest.mark.parametrize("faster", [True, False])
@@ -499,45 +619,23 @@ def test_a_collector_that_others_overtake_removes_nothing_they_gave_back(root, f
         if not faster:
             with pytest.raises(StoreUnavailable):
                 put(writer, wanted, step=2, now=later)
-        other.collect(now=later, grace=HOUR, needed=())
+        other.collect(now=later, grace=HOUR, needed=[])
         written.append(put(writer, wanted, step=2, now=later))
 
     blobs.removing = meanwhile
-    store.collect(now=later, grace=HOUR, needed=())
+    store.collect(now=later, grace=HOUR, needed=[])
     assert sound(writer, written[0])
 
 
-def test_a_twin_that_is_put_while_the_first_is_dropped_stays_whole(root):
-    blobs = Interrupted(root)
-    store = store_over(blobs)
-    first, writer, waited = put(store), store_at(root), []
-
-    def meanwhile(_):
-        with pytest.raises(StoreUnavailable) as refused:
-            put(writer, step=2)
-        waited.append(refused)
-
-    blobs.listing = meanwhile
-    store.drop(first, now=NOW)
-    assert waited
-    twin = put(writer, step=2)
-    assert sound(writer, twin)
-    assert not store.holds(first)
-    store.collect(now=NOW + 2 * HOUR, grace=HOUR, needed=())
-    assert sound(writer, twin)
-    assert not [name for name in files_of(root) if name.startswith(dvc_layout.CONDEMNED)]
-
-
-def test_a_drop_that_died_keeps_its_twin_waiting_only_while_it_may_go_on(cold, root):
+def test_a_drop_that_died_keeps_no_twin_waiting(cold, root):
     first = put(cold)
-    name = first.objects["dir"]
-    cold.blobs.replace(dvc_layout.mark_key(name), dvc_layout.Mark(condemned_at=NOW, going=True).to_bytes())
-    assert not cold.due(now=NOW, grace=HOUR)
-    with pytest.raises(StoreUnavailable, match="just being removed"):
-        put(cold, step=2)
-    (root / dvc_layout.object_key(name)).unlink()
+    cold.blobs.create(
+        dvc_layout.drop_key(first.record.id, NOW), dvc_layout.drop_bytes(first.record.id, first.objects, NOW)
+    )
     assert sound(cold, put(cold, step=2))
-    assert not (root / dvc_layout.mark_key(name)).exists()
+    assert cold.collect(now=NOW + HOUR, grace=HOUR, needed=[]) == 0
+    assert cold.holds(first)
+    assert not [name for name in files_of(root) if name.startswith(dvc_layout.DROPPED)]
 
 
 def test_writers_beside_a_collector_lose_nothing(root):
@@ -621,12 +719,26 @@ def test_what_was_acknowledged_survives_power_loss(require_root, require_command
         assert not store.holds(checkpoint)
 
 
+def test_room_is_looked_for_once_for_many_puts(root):
+    blobs = Counting(root)
+    store = store_over(blobs, capacity_bytes=10_000)
+    blobs.read.clear()
+    for step in range(5):
+        put(store, {"own": bytes([step]) * 20}, step=step)
+    assert blobs.read.count(dvc_layout.OBJECTS) == 1
+    put(store, {"own": b"x" * 90}, step=5)
+    assert blobs.read.count(dvc_layout.OBJECTS) == 2
+    put(store, {"own": b"y" * 9000}, step=6)
+    with pytest.raises(NoRoom):
+        put(store, {"own": b"z" * 900}, step=7)
+
+
 def test_what_is_beyond_its_capacity_is_refused_and_leaves_nothing(root):
     small = store_at(root, capacity_bytes=3100)
     first = put(small)
     assert put(small, step=2).objects == first.objects  # shares every object: needs no room
     before = sorted(root.rglob("*"))
-    with pytest.raises(Refused, match="capacity"):
+    with pytest.raises(NoRoom, match="capacity"):
         put(small, {"more": b"m" * 200}, step=3)
     assert sorted(root.rglob("*")) == before
     put(store_at(root, capacity_bytes=4000), {"more": b"m" * 200}, step=3)

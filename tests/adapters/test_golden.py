@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lakemark.adapters import git_pointer, tier_file
-from lakemark.adapters.dvc_layout import Claim, Mark, dir_bytes
+from lakemark.adapters.dvc_layout import Claim, Mark, dir_bytes, drop_bytes, used_names
 from lakemark.adapters.run_files import read_run_file, spooled, write_run_file
 from lakemark.adapters.tree_identity import FileIdentity, Sealed
 from lakemark.model.checkpoint import File, FileType, Manifest
@@ -52,8 +52,12 @@ def test_a_tier_s_record_of_a_checkpoint():
 
 
 def test_a_condemned_object():
-    mark = Mark(condemned_at=AT).started()
+    mark = Mark(condemned_at=AT, going=True)
     assert Mark.from_bytes(check("condemned.json", mark.to_bytes()), key="here") == mark
+
+
+def test_a_drop():
+    assert used_names(check("dropped.json", drop_bytes(BOUND.id, OBJECTS, AT)), key="here") == {*OBJECTS.values()}
 
 
 def test_a_directory_object():

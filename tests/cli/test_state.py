@@ -1,6 +1,11 @@
 """status and doctor: what is red, and that they work whatever is down."""
 
 import shutil
+import socket
+import threading
+from contextlib import suppress
+
+import pytest
 
 from tests.cli.keys import has
 
@@ -139,6 +144,77 @@ def test_doctor_says_which_tier_is_wrong(trained):
     assert wrong["tier cold"]["advice"]
     assert [one for name, one in wrong.items() if name.startswith("tier hot")] == []
     assert not (trained.home / "cold").exists()
+
+
+def warm_tier(cli, endpoint, *, bucket="tests"):
+    """Adds a warm tier to the configuration; answers the environment with its keys."""
+    cli.settings(
+        "removable: true}}",
+        f"removable: true}}, warm: {{class: warm, kind: s3, url: s3://{bucket}/{cli.home.name}, endpoint: {endpoint}, "
+        "credentials: s3, domain: array}}",
+    )
+    return {"LAKEMARK_S3_ACCESS_KEY_ID": "nobody", "LAKEMARK_S3_SECRET_ACCESS_KEY": "nobody's"}
+
+
+def of_warm(done):
+    checks = [one for one in done.json["checks"] if one["name"].startswith("tier warm")]
+    assert len(checks) > len(["create", "read", "list", "checksum", "whole", "others"])
+    return checks
+
+
+def test_doctor_does_not_wait_for_a_tier_where_nobody_listens(trained, free_port):
+    endpoint = f"http://127.0.0.1:{free_port()}"
+    done = trained("doctor", "--json", environ=warm_tier(trained, endpoint))
+    assert done.code == 4
+    assert {one["detail"] for one in of_warm(done)} == {f"{endpoint} does not answer: Connection refused"}
+    assert all(one["ok"] for one in done.json["checks"] if one["name"].startswith("tier cold"))
+
+
+@pytest.fixture
+def hangs_up():
+    """The endpoint of a server that takes connections and hangs up, and those it took."""
+    taken = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            with suppress(OSError):
+                while True:
+                    connection, peer = server.accept()
+                    taken.append(peer)
+                    connection.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}", taken
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def test_doctor_asks_a_tier_that_is_away_once_for_all_checks(trained, hangs_up):
+    endpoint, taken = hangs_up
+    warm = of_warm(trained("doctor", "--json", environ=warm_tier(trained, endpoint)))
+    assert not any(one["ok"] for one in warm)
+    assert len({one["detail"] for one in warm}) == 1
+    assert len(taken) < len(warm)
+
+
+@pytest.mark.xdist_group("seaweedfs")
+def test_doctor_tries_a_tier_on_s3(trained, seaweedfs):
+    keys = warm_tier(trained, seaweedfs.endpoint, bucket=seaweedfs.bucket) | {
+        "LAKEMARK_S3_ACCESS_KEY_ID": seaweedfs.credentials.access_key_id,
+        "LAKEMARK_S3_SECRET_ACCESS_KEY": seaweedfs.credentials.secret_access_key,
+    }
+    assert not any(one["ok"] for one in of_warm(trained("doctor", "--json", environ=keys)))
+    trained.ok("tier", "init", "warm", environ=keys)
+    assert [one for one in of_warm(trained("doctor", "--json", environ=keys)) if not one["ok"]] == []
+
+
+def test_behind_a_proxy_the_tier_itself_is_asked(trained, free_port, monkeypatch):
+    keys = warm_tier(trained, "http://s3.invalid")
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    (first, *_) = of_warm(trained("doctor", "--json", environ=keys))
+    assert "proxy" in first["detail"].lower()
 
 
 def test_doctor_wants_as_many_failure_domains_as_copies(trained):

@@ -195,7 +195,7 @@ def test_bytes_of_a_shared_tier_go_after_the_grace_and_not_those_still_used(worl
     world.clock.wait(hours=71)
     world.sweep()
     assert set(world.shelves["warm"].objects) == held
-    world.clock.wait(hours=2)
+    world.clock.wait(hours=7)
     world.sweep()
     kept = set(world.shelves["warm"].objects)
     assert kept < held

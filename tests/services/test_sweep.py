@@ -1,10 +1,12 @@
 """Sweep: finds, finishes or undoes, moves; the second one finds nothing to do, and one part's trouble is not another's."""
 
 from dataclasses import replace
+from datetime import timedelta
+from typing import ClassVar
 
 import pytest
 
-from lakemark.adapters.memory import MemoryHot, MemoryLedger, MemoryStore
+from lakemark.adapters.memory import MemoryHot, MemoryJournal, MemoryLedger, MemoryStore
 from lakemark.errors import Conflict, Refused, StoreUnavailable
 from lakemark.model.entry import Draft, Means
 from lakemark.model.ledger import Place
@@ -18,7 +20,7 @@ from lakemark.services.resume import resume
 from lakemark.services.rollback_apply import apply
 from lakemark.services.rollback_decide import approve
 from lakemark.services.rollback_request import request
-from lakemark.services.sweep import Swept, collect, sweep
+from lakemark.services.sweep import LEEWAY, Swept, collect, sweep
 from tests.services.crashing import At, KillAt, Killed, invariants, read_everything, settled
 from tests.services.world import OUT, RUN, World
 
@@ -242,6 +244,82 @@ def test_a_listing_that_did_not_end_proves_nothing(world):
     world.clock.wait(hours=100)
     world.sweep()
     assert set(world.shelves["warm"].objects) == held
+
+
+class Asked(MemoryStore):
+    """Counts what takes a look at everything a tier has."""
+
+    looks: ClassVar = {"claimed": 0, "collect": 0}
+
+    def claimed(self):
+        self.looks["claimed"] += 1
+        return super().claimed()
+
+    def collect(self, *, now, grace, needed):
+        self.looks["collect"] += 1
+        return super().collect(now=now, grace=grace, needed=needed)
+
+
+@pytest.fixture
+def looks(world):
+    Asked.looks = dict.fromkeys(Asked.looks, 0)
+    tiers = world.site().tiers
+    warm = Asked(world.shelves["warm"], name="warm", tier_class="warm", domain="array", kind="s3")
+    world.changes["tiers"] = {**tiers, "warm": warm}
+    return Asked.looks
+
+
+def test_what_was_released_is_looked_for_where_a_release_may_have_died(world, looks):
+    world.open()
+    world.saves(100, 200, 300, minutes=1)
+    world.clock.wait(days=8)
+    world.sweep()
+    assert Place(tier="warm") in world.at(100).released
+    world.clock.wait(minutes=15)
+    world.sweep()
+    looks["claimed"] = 0
+    for _ in range(4 * 20):
+        world.clock.wait(minutes=15)
+        world.sweep()
+    assert looks["claimed"] == 0
+    progress = At("release.recorded", lambda: (_ for _ in ()).throw(Killed("release.recorded")))
+    with pytest.raises(Killed):
+        release(world.site(progress=progress), RUN, world.at(300).record.id, tier="warm")
+    assert any("dropped the released" in said for said in world.sweep().said)
+    assert looks["claimed"] == 1
+    world.clock.wait(minutes=15)
+    world.sweep()
+    looks["claimed"] = 0
+    world.clock.wait(minutes=15)
+    world.sweep()
+    assert looks["claimed"] == 0
+
+
+def test_another_node_s_release_that_died_is_found_by_the_daily_look(world, looks):
+    world.open()
+    world.saves(100, minutes=1)
+    world.clock.wait(days=8)
+    record = world.at(100).record.id
+    progress = At("release.recorded", lambda: (_ for _ in ()).throw(Killed("release.recorded")))
+    with pytest.raises(Killed):
+        release(world.site(progress=progress, journal=MemoryJournal()), RUN, record, tier="warm")
+    world.clock.wait(days=1)
+    world.sweep()
+    assert record not in world.shelves["warm"].markers
+
+
+def test_one_look_serves_what_is_dropped_hour_by_hour(world, looks):
+    world.open()
+    world.sweep()
+    shelf, grace, days = world.shelves["warm"], world.policies.grace, 10
+    for hour in range(24 * days):
+        shelf.objects[f"{hour:064}"] = b"let go"
+        shelf.condemned[f"{hour:064}"] = world.clock()
+        world.clock.wait(hours=1)
+        world.sweep()
+        assert all(world.clock() - since <= grace + grace / LEEWAY for since in shelf.condemned.values())
+    assert len(shelf.condemned) >= grace / timedelta(hours=1) - 1
+    assert 4 <= looks["collect"] <= 4 * days + days
 
 
 def test_a_release_from_a_shared_tier_that_died_is_finished(world):

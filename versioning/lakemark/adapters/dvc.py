@@ -17,11 +17,12 @@ from lakemark.adapters import tier_file
 from lakemark.adapters.blobs import Blobs
 from lakemark.adapters.digests import Verified, drain
 from lakemark.adapters.dvc_claims import WORKERS, Claims, Remembered
-from lakemark.adapters.dvc_collect import Collector, is_going, oldest_mark
-from lakemark.adapters.dvc_layout import Claim, Mark
+from lakemark.adapters.dvc_collect import Collector, is_going, oldest
+from lakemark.adapters.dvc_layout import Claim
 from lakemark.adapters.dvc_read import MISSING, ObjectReader
+from lakemark.adapters.dvc_room import Room
 from lakemark.adapters.pool import Buffers, run_all
-from lakemark.errors import Corrupt, NotFound, Refused, StoreUnavailable, quoted
+from lakemark.errors import Corrupt, NotFound, StoreUnavailable, quoted
 from lakemark.model.checkpoint import File
 from lakemark.model.ledger import Place
 from lakemark.ports.store import Checkpoint, Damage, Identity, Listing, Source, Stored, Usage
@@ -32,7 +33,7 @@ class DvcStore:
     """Implements `ports.CheckpointStore` for tiers of class warm or cold.
 
     domain: a domain of its own where None. shared: the place holds others' objects too: it is identified, never deleted from.
-    capacity_bytes: what its objects may take up in all; more is Refused.
+    capacity_bytes: what its objects may take up in all; more is NoRoom.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class DvcStore:
         self.place = Place(tier=name)
         self._shared = shared
         self._capacity = capacity_bytes
+        self._room = Room(blobs, capacity_bytes, name=name)
         self._first: Identity | None = None
         self._claims = Claims(blobs)
         self._objects = Remembered()
@@ -87,14 +89,14 @@ class DvcStore:
 
     def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
         self._first = tier_file.require_same(self.identity(), self._first, where=self.blobs.where)
-        if self.holds(checkpoint) and not self.verify(checkpoint, progress=progress):
-            known = self._claimed(checkpoint.record.id) or {}
+        known = (self._claimed(checkpoint.record.id) or {}) if self.holds(checkpoint) else {}
+        if known and not self._marked(known.values()) and not self.verify(checkpoint, progress=progress):
             return Stored(verified_at=now, proof="read_back", written_bytes=0, objects=known)
         objects = self._known(checkpoint)
         trusted = objects is not None
         if objects is None:
             objects = self._named(checkpoint, source, progress)
-        self._require_room(checkpoint, objects)
+        self._room.require({name: file.size_bytes for name, file in layout.distinct(checkpoint, objects).items()})
         claim = Claim(record=checkpoint.record, manifest=checkpoint.manifest, objects=objects, claimed_at=now)
         self.blobs.replace(layout.claim_key(checkpoint.record.id), claim.to_bytes())
         self._objects.put(checkpoint.record.id, objects)
@@ -109,7 +111,7 @@ class DvcStore:
         )
 
     def open(self, checkpoint: Checkpoint, file: File, *, start: int = 0, length: int | None = None) -> BinaryIO:
-        objects = self._claimed(checkpoint.record.id) or checkpoint.objects
+        objects = self._claimed(checkpoint.record.id) or self._unclaimed(checkpoint) or {}
         name = objects.get(str(file.digest)) if self._has_dir(objects) else None
         if name is None:
             raise NotFound(
@@ -138,25 +140,23 @@ class DvcStore:
     # Removal and listing
 
     def drop(self, checkpoint: Checkpoint, *, now: datetime) -> int:
+        """Notes its objects and forgets its claim. Who else uses them is looked at by `collect`, for all drops at once."""
         self._first = tier_file.require_same(self.identity(), self._first, where=self.blobs.where)
         record = checkpoint.record.id
-        objects = self._claimed(record, fresh=True) or checkpoint.objects
+        objects = self._claimed(record, fresh=True) or self._unclaimed(checkpoint)
         self._objects.put(record, None)
-        condemned = 0
-        if "dir" in objects and not self._shared:
-            own = self._without_dir(record, objects, now=now)
-            for name, file in layout.distinct(checkpoint, objects).items():
-                there = name in own and self.blobs.size(layout.object_key(name)) is not None
-                if there and self.blobs.create(layout.mark_key(name), Mark(condemned_at=now).to_bytes()):
-                    condemned += file.size_bytes
+        if objects is None:
+            return 0
+        if not self._shared:
+            self.blobs.create(layout.drop_key(record, now), layout.drop_bytes(record, objects, now))
         self.blobs.delete(layout.claim_key(record))
-        return condemned
+        return 0 if self._shared else sum(file.size_bytes for file in layout.distinct(checkpoint, objects).values())
 
     def due(self, *, now: datetime, grace: timedelta) -> bool:
         if self._shared:
             return False
         if self._oldest is None or self._oldest <= now - grace:
-            self._oldest = oldest_mark(self.blobs, now=now)
+            self._oldest = oldest(self.blobs, now=now)
         return self._oldest is not None and self._oldest <= now - grace
 
     def collect(self, *, now: datetime, grace: timedelta, needed: Iterable[Checkpoint]) -> int:
@@ -220,22 +220,6 @@ class DvcStore:
 
     # Inside
 
-    def _require_room(self, checkpoint: Checkpoint, objects: Mapping[str, str]) -> None:
-        if self._capacity is None:
-            return
-        files = layout.distinct(checkpoint, objects)
-        missing = {layout.object_key(name): file.size_bytes for name, file in files.items()}
-        used = 0
-        for key, size_bytes in self.blobs.each(layout.OBJECTS):
-            missing.pop(key, None)
-            used += size_bytes
-        new = sum(missing.values())
-        if new and used + new > self._capacity:
-            raise Refused(
-                f"{self.name} holds {used} bytes; {new} more are beyond its capacity of {self._capacity}",
-                advice="Raise the tier's `capacity`, or release or prune something there: it goes after the grace.",
-            )
-
     def _bad(
         self, files: Mapping[str, File], part_size: int, progress: Progress, *, workers: int = WORKERS
     ) -> dict[str, str]:
@@ -252,6 +236,18 @@ class DvcStore:
             known = None if data is None else Claim.from_bytes(data, key=key).objects
             self._objects.put(record, known)
         return known
+
+    def _unclaimed(self, checkpoint: Checkpoint) -> Mapping[str, str] | None:
+        """Object names of a record that nobody dropped and whose claim got lost: damage, but its bytes are there."""
+        if not self._has_dir(checkpoint.objects):
+            return None
+        drops = self.blobs.list(layout.DROPPED)
+        if not drops.complete:
+            raise StoreUnavailable(f"{self.name} did not list its drops to the end", advice="Try again.")
+        if any(layout.dropped_record(key) == checkpoint.record.id for key in drops.sizes):
+            return None
+        self._objects.put(checkpoint.record.id, checkpoint.objects)
+        return checkpoint.objects
 
     def _has_dir(self, objects: Mapping[str, str]) -> bool:
         return "dir" in objects and self.blobs.size(layout.object_key(objects["dir"])) is not None
@@ -328,12 +324,16 @@ class DvcStore:
                 advice="The store does not keep what it is given: look at it before you go on.",
             )
 
-    def _uncondemn(self, names: Iterable[str]) -> frozenset[str]:
-        """Takes back condemnations of objects that are needed again; their bytes are then written anew."""
+    def _marked(self, names: Iterable[str]) -> frozenset[str]:
+        """Those that are condemned or just being removed. Counts where it is looked at after the record was claimed."""
         marks = self.blobs.list(layout.CONDEMNED)
         if not marks.complete:
             raise StoreUnavailable(f"{self.name} did not list its marks to the end", advice="Try again.")
-        found = {name for name in names if layout.mark_key(name) in marks.sizes}
+        return frozenset(name for name in names if layout.mark_key(name) in marks.sizes)
+
+    def _uncondemn(self, names: Iterable[str]) -> frozenset[str]:
+        """Takes back condemnations of objects that are needed again; their bytes are then written anew."""
+        found = self._marked(names)
         for name in found:
             if is_going(self.blobs, name):
                 raise StoreUnavailable(
@@ -341,7 +341,7 @@ class DvcStore:
                     advice="Try again once the pass that collects has ended; the next one clears it up.",
                 )
             self.blobs.delete(layout.mark_key(name))
-        return frozenset(found)
+        return found
 
     def _write_dir(self, checkpoint: Checkpoint, objects: Mapping[str, str]) -> None:
         data = layout.dir_bytes(checkpoint.manifest, objects)
@@ -361,28 +361,6 @@ class DvcStore:
             yield Damage(path=key, why=MISSING, missing=True)
         elif data != layout.dir_bytes(checkpoint.manifest, objects):
             yield Damage(path=key, why="has other bytes")
-
-    def _without_dir(self, record: str, objects: Mapping[str, str], *, now: datetime) -> frozenset[str]:
-        """Removes the directory object unless another record has the same; answers `_only_of`.
-
-        It is marked as going before the claims are looked at: whoever puts that other record meanwhile waits.
-        """
-        mark = layout.mark_key(objects["dir"])
-        self.blobs.replace(mark, Mark(condemned_at=now, going=True).to_bytes())
-        try:
-            own = self._only_of(record, objects)
-            if objects["dir"] in own:
-                self.blobs.delete(layout.object_key(objects["dir"]))
-        finally:
-            self.blobs.delete(mark)
-        return own
-
-    def _only_of(self, record: str, objects: Mapping[str, str]) -> frozenset[str]:
-        """Those of its objects that no other record uses."""
-        own = self._claims.unused(objects.values(), but=record)
-        if own is None:
-            raise StoreUnavailable(f"{self.name} did not list its records to the end", advice="Try again.")
-        return own
 
 
 def _md5(checkpoint: Checkpoint, file: File, source: Source, buffers: Buffers) -> str:

@@ -38,7 +38,13 @@ class Used:
             self._by_first[one[0]] += one
 
     def __contains__(self, name: str) -> bool:
-        wanted = bytes.fromhex(name[:_DIGITS])
+        return self._has(bytes.fromhex(name[:_DIGITS]))
+
+    def has_any(self, packed: bytes) -> bool:
+        """Whether any of these names was added."""
+        return any(self._has(one) for one in _each(packed))
+
+    def _has(self, wanted: bytes) -> bool:
         first, there = wanted[0], self._by_first[wanted[0]]
         if self._looked_at[:2] != (first, len(there)):
             self._looked_at = (first, len(there), frozenset(_each(bytes(there))))
@@ -46,57 +52,69 @@ class Used:
 
 
 class Claims:
-    """What the claims of a tier say, each read once: of an id none ever says something else. Safe for several threads."""
+    """What claims and notes of drops say, each read once: of a key none ever says something else. Safe for several threads."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
-        self._known: dict[bytes, bytes] = {}
-        self._guard = threading.Lock()
+        self._records = _Kept(blobs, layout.RECORDS)
+        self._drops = _Kept(blobs, layout.DROPPED)
 
     def used(self) -> Used | None:
         """What any claim uses that was there when this was asked. None where a listing did not end complete.
 
         Raises Corrupt where a claim can't be read.
         """
-        listed = self._listed()
-        if listed is None:
+        records, parts = self._records.look(), self._blobs.list(layout.PARTS)
+        if records is None or not parts.complete:
             return None
         found = Used()
-        for packed in listed.values():
+        for packed in (*records.values(), *dict(_read(self._blobs, parts.sizes)).values()):
             found.add_packed(packed)
         return found
 
-    def unused(self, names: Iterable[str], *, but: str) -> frozenset[str] | None:
-        """Of these objects those that no claim but the record's `but` uses. None, and raises, as `used`."""
-        listed = self._listed()
-        if listed is None:
-            return None
-        own = _short(layout.claim_key(but))
-        left = {_packed([name]): name for name in names}
-        for key, packed in listed.items():
-            if key != own:
-                for one in left.keys() & set(_each(packed)):
-                    del left[one]
-        return frozenset(left.values())
+    def has(self, record: str) -> bool:
+        """Whether there was a claim of the record when `used` was asked last."""
+        return bytes.fromhex(record) in self._records.known
 
-    def _listed(self) -> dict[bytes, bytes] | None:
+    def records(self) -> list[str]:
+        """Ids of the records that there were claims of then."""
+        return [short.hex() for short in self._records.known]
+
+    def drops(self) -> dict[str, bytes] | None:
+        """Key of each drop's note -> its object names, packed. None, and raises, as `used`."""
+        found = self._drops.look()
+        return None if found is None else {short.decode(): packed for short, packed in found.items()}
+
+
+class _Kept:
+    """The object names in everything under a prefix, packed, by short key. known: at the last look."""
+
+    def __init__(self, blobs: Blobs, prefix: str) -> None:
+        self._blobs = blobs
+        self._prefix = prefix
+        self.known: dict[bytes, bytes] = {}
+        self._guard = threading.Lock()
+
+    def look(self) -> dict[bytes, bytes] | None:
         with self._guard:
-            records, parts = self._blobs.list(layout.RECORDS), self._blobs.list(layout.PARTS)
-            if not (records.complete and parts.complete):
+            listed = self._blobs.list(self._prefix)
+            if not listed.complete:
                 return None
-            there = {_short(key): key for key in records.sizes}
-            self._known = {short: packed for short, packed in self._known.items() if short in there}
-            self._known.update(self._read(key for short, key in there.items() if short not in self._known))
-            return self._known | dict(self._read(parts.sizes))
+            there = {_short(key): key for key in listed.sizes}
+            known = {short: packed for short, packed in self.known.items() if short in there}
+            known.update(_read(self._blobs, (key for short, key in there.items() if short not in known)))
+            self.known = known
+            return known
 
-    def _read(self, keys: Iterable[str]) -> Iterator[tuple[bytes, bytes]]:
-        for key, packed in run_all((partial(self._one, key) for key in keys), workers=WORKERS):
-            if packed is not None:
-                yield _short(key), packed
 
-    def _one(self, key: str) -> tuple[str, bytes | None]:
-        data = self._blobs.get(key)
+def _read(blobs: Blobs, keys: Iterable[str]) -> Iterator[tuple[bytes, bytes]]:
+    def one(key: str) -> tuple[str, bytes | None]:
+        data = blobs.get(key)
         return key, None if data is None else _packed(layout.used_names(data, key=key))
+
+    for key, packed in run_all((partial(one, key) for key in keys), workers=WORKERS):
+        if packed is not None:
+            yield _short(key), packed
 
 
 class Remembered:
@@ -118,6 +136,11 @@ class Remembered:
                 self._objects[record] = objects
             while len(self._objects) > _REMEMBERED:
                 self._objects.popitem(last=False)
+
+
+def count(packed: bytes) -> int:
+    """How many names these are."""
+    return len(packed) // _BYTES
 
 
 def _packed(names: Iterable[str]) -> bytes:

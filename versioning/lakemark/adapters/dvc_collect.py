@@ -2,11 +2,13 @@
 
 A writer claims (lakemark/records/<id>.json) before it looks at marks; a collector marks an object as going before it looks
 at claims. So one of the two sees the other: a going object makes the writer wait, a claim makes the collector let go.
+Whoever drops a record notes it (lakemark/dropped/) before the claim goes, and removes nothing; a collector looks at claims
+before it looks at notes. So it sees one of the two, and what was used until just now has its whole grace before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -14,40 +16,36 @@ from functools import partial
 
 from lakemark.adapters import dvc_layout as layout
 from lakemark.adapters.blobs import Blobs
-from lakemark.adapters.dvc_claims import WORKERS, Claims, Used
+from lakemark.adapters.dvc_claims import WORKERS, Claims, Used, count
 from lakemark.adapters.dvc_layout import Claim, Mark
 from lakemark.adapters.pool import run_all
 from lakemark.errors import Corrupt
 from lakemark.ports.store import Checkpoint
 
 
-def oldest_mark(blobs: Blobs, *, now: datetime) -> datetime | None:
-    """Since when the first condemned object has been so; `now` where none is; None where they could not all be listed.
+def oldest(blobs: Blobs, *, now: datetime) -> datetime | None:
+    """Since when something has been dropped or condemned; `now` where nothing is; None where not all could be listed.
 
-    Something whose removal is under way, but for a crash, counts as condemned for ever; not a directory object, which goes
-    by a drop.
+    Something whose removal is under way, but for a crash, counts as condemned for ever.
     """
-    marks = blobs.list(layout.CONDEMNED)
-    if not marks.complete:
+    drops, marks = blobs.list(layout.DROPPED), blobs.list(layout.CONDEMNED)
+    if not (drops.complete and marks.complete):
         return None
 
-    def condemned_at(key: str) -> datetime | None:
+    def condemned_at(key: str) -> datetime:
         mark = _mark(blobs, key)
         if mark is None:
-            return None
-        for_ever = mark.going and not key.endswith(layout.DIR)
-        return datetime.min.replace(tzinfo=mark.condemned_at.tzinfo) if for_ever else mark.condemned_at
+            return now
+        return datetime.min.replace(tzinfo=mark.condemned_at.tzinfo) if mark.going else mark.condemned_at
 
     read = run_all((partial(condemned_at, key) for key in marks.sizes), workers=WORKERS)
-    return min((at for at in read if at is not None), default=now)
+    return min((*read, *(layout.dropped_at(key) for key in drops.sizes)), default=now)
 
 
 def is_going(blobs: Blobs, name: str) -> bool:
-    """Whether its removal is under way now. A directory object that is gone already does not go again."""
+    """Whether its removal is under way, or was and nobody cleared it up yet."""
     mark = _mark(blobs, layout.mark_key(name))
-    if mark is None or not mark.going:
-        return False
-    return not name.endswith(layout.DIR) or blobs.size(layout.object_key(name)) is not None
+    return mark is not None and mark.going
 
 
 def _mark(blobs: Blobs, key: str) -> Mark | None:
@@ -55,59 +53,95 @@ def _mark(blobs: Blobs, key: str) -> Mark | None:
     return None if data is None else Mark.from_bytes(data, key=key)
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What may not go: `names`. leaving: note of a drop whose grace is over -> its object names, packed."""
+
+    names: Used
+    leaving: Mapping[str, bytes]
+
+
 @dataclass(slots=True)
 class _Seen:
-    """What a pass over the objects found, beside what is in use. marked: of those with a mark, by name, their sizes."""
+    """Of the objects that are there, by name with their bytes: marked, and of drops whose grace is over. Of others the names.
+
+    strays: directory objects that nobody accounts for.
+    """
 
     marked: dict[str, int] = field(default_factory=dict)
+    leaving: dict[str, int] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)
 
 
 class Collector:
-    """One pass over a tier. It deletes nothing unless every listing it relies on ended complete.
+    """One pass over everything the tier has; it keeps little of what it lists: a tier may have millions of objects.
 
-    It holds little of what it lists: a tier may have millions of objects.
+    most: once the drops that it looks after have so many objects, later ones wait for the next pass.
     """
 
-    def __init__(self, blobs: Blobs, claims: Claims) -> None:
+    def __init__(self, blobs: Blobs, claims: Claims, *, most: int = 100_000) -> None:
         self._blobs = blobs
         self._claims = claims
+        self._most = most
 
     def run(self, *, now: datetime, grace: timedelta, needed: Iterable[Checkpoint]) -> int:
         """Bytes freed. `needed` is drawn from once."""
-        used = self._claims.used()
+        before = now - grace
+        kept = self._kept(before)
         marks = self._blobs.list(layout.CONDEMNED)
-        if used is None or not marks.complete:
+        if kept is None or not marks.complete:
             return 0
-        wanted: set[str] = set()
+        wanted, lost = set[str](), Used()
         for checkpoint in needed:
-            used.add(checkpoint.objects.values())
-            wanted.add(layout.claim_key(checkpoint.record.id))
+            wanted.add(checkpoint.record.id)
+            kept.names.add(checkpoint.objects.values())
+            if not self._claims.has(checkpoint.record.id):
+                lost.add(checkpoint.objects.values())
         names = {key.removeprefix(layout.CONDEMNED): key for key in marks.sizes}
-        seen = self._look(used, names)
+        seen = self._look_through(kept, names)
         for name in seen.strays:
-            used.add({name} | self._members(name))
-        due = list(self._settle_marks(names, used, seen, now - grace))
+            kept.names.add({name} | self._members(name))
+        due = {name: size for name, size in seen.leaving.items() if name not in kept.names}
+        due |= {name: seen.marked[name] for name in self._settle_marks(names, kept.names, seen, before)}
         for name in seen.unused:
-            if name not in used:
+            if name not in kept.names:
                 self._blobs.create(layout.mark_key(name), Mark(condemned_at=now).to_bytes())
-        freed = self._remove(due, seen) if due else 0
-        self._forget_stale(wanted, now - grace)
+        freed = self._remove(due, before, lost)
+        self._forget_drops(kept.leaving, lost)
+        self._forget_stale(wanted, before)
         return freed
 
-    def _look(self, used: Used, marked: Iterable[str]) -> _Seen:
-        """strays: directory objects that nobody accounts for: they are kept with their members."""
-        marks, seen = frozenset(marked), _Seen()
+    def _kept(self, before: datetime) -> _Kept | None:
+        """None where a listing did not end complete. Claims first: see above."""
+        names, drops = self._claims.used(), self._claims.drops()
+        if names is None or drops is None:
+            return None
+        leaving: dict[str, bytes] = {}
+        room = self._most
+        for key, packed in sorted(drops.items()):
+            if room > 0 and layout.dropped_at(key) <= before:
+                leaving[key] = packed
+                room -= count(packed)
+            else:
+                names.add_packed(packed)
+        return _Kept(names, leaving)
+
+    def _look_through(self, kept: _Kept, marks: Mapping[str, str]) -> _Seen:
+        leaving, seen = Used(), _Seen()
+        for packed in kept.leaving.values():
+            leaving.add_packed(packed)
         for key, size_bytes in self._blobs.each(layout.OBJECTS):
             name = layout.object_name(key)
             if name is None:
                 continue
             if name in marks:
                 seen.marked[name] = size_bytes
-            if name in used:
+            if name in kept.names:
                 continue
-            if name.endswith(layout.DIR):
+            if name in leaving:
+                seen.leaving[name] = size_bytes
+            elif name.endswith(layout.DIR):
                 seen.strays.append(name)
             elif name not in marks:
                 seen.unused.append(name)
@@ -125,38 +159,55 @@ class Collector:
                 advice="Nothing is deleted from the tier until you have removed it or put it right.",
             ) from error
 
-    def _settle_marks(self, marks: dict[str, str], used: Used, seen: _Seen, before: datetime) -> Iterator[str]:
-        """Takes marks back from what is used or gone; answers those whose time has come. A drop's own may be under way."""
+    def _settle_marks(self, marks: Mapping[str, str], kept: Used, seen: _Seen, before: datetime) -> Iterator[str]:
+        """Takes marks back from what is used or gone; answers those whose time has come."""
         for name, key in marks.items():
-            spared = name not in seen.marked or name in used
-            mark = None if spared and not name.endswith(layout.DIR) else _mark(self._blobs, key)
-            if mark is not None and mark.condemned_at > before:
-                continue
-            if spared:
+            if name not in seen.marked or name in kept:
                 self._blobs.delete(key)
-            elif mark is not None:
-                self._blobs.replace(key, mark.started().to_bytes())
+                continue
+            mark = _mark(self._blobs, key)
+            if mark is not None and (mark.going or mark.condemned_at <= before):
                 yield name
 
-    def _remove(self, due: Iterable[str], seen: _Seen) -> int:
-        """After every mark says going, looks at the claims once more; then at each mark, which others may have taken away."""
-        used = self._claims.used()
-        if used is None:
+    def _remove(self, due: Mapping[str, int], before: datetime, left: Used) -> int:
+        """Bytes freed; directory objects go first. Adds to `left` what is left to another pass.
+
+        After every mark says going, looks at claims and drops once more; then at each mark, which others may have taken away.
+        """
+        going = Mark(condemned_at=before, going=True).to_bytes()
+        _each_done(partial(self._blobs.replace, layout.mark_key(name), going) for name in due)
+        kept = self._kept(before) if due else None
+        if kept is None:
+            left.add(due)
             return 0
+        spared = [name for name in due if name in kept.names]
+        left.add(spared)
+        _each_done(partial(self._blobs.delete, layout.mark_key(name)) for name in spared)
         freed = 0
-        for name in due:
-            if name not in used:
-                if not is_going(self._blobs, name):
-                    continue  # another pass was faster, or saw a claim: a writer may count on the object by now
-                self._blobs.delete(layout.object_key(name))
-                freed += seen.marked[name]
-            self._blobs.delete(layout.mark_key(name))
+        for dirs in (True, False):
+            names = [name for name in due.keys() - spared if name.endswith(layout.DIR) is dirs]
+            for name, gone in run_all((partial(self._removed, name) for name in names), workers=WORKERS):
+                freed += due[name] if gone else 0
+                left.add([] if gone else [name])
         return freed
+
+    def _removed(self, name: str) -> tuple[str, bool]:
+        """False where another pass was faster, or saw a claim: a writer may count on the object by now."""
+        if not is_going(self._blobs, name):
+            return name, False
+        self._blobs.delete(layout.object_key(name))
+        self._blobs.delete(layout.mark_key(name))
+        return name, True
+
+    def _forget_drops(self, over: Mapping[str, bytes], left: Used) -> None:
+        """Those of which everything is gone, or in use by what has its own note or claim."""
+        _each_done(partial(self._blobs.delete, key) for key, packed in over.items() if not left.has_any(packed))
 
     def _forget_stale(self, wanted: set[str], before: datetime) -> None:
         """Claims of puts that never ended: no directory object, nobody needs them, older than the grace."""
-        for key in self._blobs.list(layout.RECORDS).sizes.keys() - wanted:
-            data = self._blobs.get(key)
+        for record in self._claims.records():
+            key = layout.claim_key(record)
+            data = None if record in wanted else self._blobs.get(key)
             with suppress(Corrupt):
                 claim = None if data is None else Claim.from_bytes(data, key=key)
                 if claim is not None and claim.claimed_at <= before and not self._has_dir(claim):
@@ -165,3 +216,8 @@ class Collector:
     def _has_dir(self, claim: Claim) -> bool:
         name = claim.objects.get("dir")
         return name is not None and self._blobs.size(layout.object_key(name)) is not None
+
+
+def _each_done(tasks: Iterable[partial[None]]) -> None:
+    for _ in run_all(tasks, workers=WORKERS):
+        pass

@@ -5,7 +5,8 @@ files/md5/ab/cdef…                  a file's bytes, named by their md5
 files/md5/ab/cdef….dir              which files a checkpoint has: written last, removed first
 lakemark/records/<id>.json          a claim: record, manifest and object names; written before the bytes
 lakemark/parts/<…>.json             the same of one node's part
-lakemark/condemned/<md5>[.dir]      since when nothing has used the object
+lakemark/dropped/<when>-<id>.json   object names of a record that was dropped; written before its claim goes
+lakemark/condemned/<md5>[.dir]      since when nothing has used the object, or that it is being removed
 lakemark/ledger.bundle              the ledger as it was a while ago, as a Git bundle
 """
 
@@ -14,8 +15,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, Self
 
 from lakemark.errors import Corrupt
@@ -29,11 +30,14 @@ from lakemark.ports.store import Checkpoint
 OBJECTS: Final = "files/md5/"
 RECORDS: Final = "lakemark/records/"
 PARTS: Final = "lakemark/parts/"
+DROPPED: Final = "lakemark/dropped/"
 CONDEMNED: Final = "lakemark/condemned/"
 LEDGER: Final = "lakemark/ledger.bundle"
 DIR: Final = ".dir"
 CLAIM: Final = "lakemark.tier-record/1"
+DROP: Final = "lakemark.dropped/1"
 MARK: Final = "lakemark.condemned/1"
+_WHEN: Final = "%Y%m%dT%H%M%S%fZ"
 
 
 def object_key(name: str) -> str:
@@ -57,6 +61,30 @@ def claim_key(record: str) -> str:
 def claimed_record(key: str) -> str:
     """The id of the record whose claim has this key."""
     return key.removeprefix(RECORDS).removesuffix(".json")
+
+
+def drop_key(record: str, at: datetime) -> str:
+    """Where it is noted that the record was dropped then; in order of time."""
+    return f"{DROPPED}{at.astimezone(UTC).strftime(_WHEN)}-{record}.json"
+
+
+def dropped_at(key: str) -> datetime:
+    """When the drop was that is noted under this key. Raises Corrupt."""
+    try:
+        return datetime.strptime(key.removeprefix(DROPPED).partition("-")[0], _WHEN).replace(tzinfo=UTC)
+    except ValueError as error:
+        raise _unreadable(key, error) from error
+
+
+def dropped_record(key: str) -> str:
+    """The id of the record whose drop is noted under this key."""
+    return key.removesuffix(".json").rpartition("-")[2]
+
+
+def drop_bytes(record: str, objects: Mapping[str, str], at: datetime) -> bytes:
+    """The note of a drop. `used_names` reads it."""
+    value = {"format": DROP, "record": record, "dropped_at": to_text(at), "objects": dict(objects)}
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def mark_key(name: str) -> str:
@@ -134,9 +162,6 @@ class Mark:
     condemned_at: datetime
     going: bool = False
 
-    def started(self) -> Self:
-        return replace(self, going=True)
-
     def to_bytes(self) -> bytes:
         value = {"format": MARK, "condemned_at": to_text(self.condemned_at), "going": self.going}
         return json.dumps(value).encode()
@@ -152,7 +177,7 @@ class Mark:
 
 
 def used_names(data: bytes, *, key: str) -> frozenset[str]:
-    """Object names in the `objects` of a claim, of a record or of a part. Raises Corrupt."""
+    """Object names in the `objects` of a claim, of a record or of a part, or of a drop's note. Raises Corrupt."""
     try:
         return frozenset(_texts(Fields(parse(data), key).mapping("objects")).values())
     except ValueError as error:

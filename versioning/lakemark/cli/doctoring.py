@@ -47,13 +47,44 @@ def doctor(*, dry_run: bool = False) -> Answer:
     return Answer(document=document, lines=lines, exit_code=0 if ok else Incomplete.exit_code)
 
 
+class _Tiers:
+    """The site's tiers, each asked once whether it is there: one that is away keeps nobody waiting again and again."""
+
+    def __init__(self, here: Session) -> None:
+        self.here = here
+        self._seen: dict[str, CheckpointStore | LakemarkError] = {}
+
+    def store(self, name: str) -> CheckpointStore:
+        """Raises what the first question raised."""
+        if name not in self._seen:
+            try:
+                self._seen[name] = self._look(name)
+            except LakemarkError as error:
+                self._seen[name] = error
+        found = self._seen[name]
+        if isinstance(found, LakemarkError):
+            raise found
+        return found
+
+    def _look(self, name: str) -> CheckpointStore:
+        from lakemark.services.appending import require_identity
+
+        endpoint = getattr(self.here.settings.tiers[name], "endpoint", None)
+        if endpoint is not None:
+            servers.require_listening(endpoint)
+        store = self.here.site.store(name)
+        require_identity(self.here.site, store)
+        return store
+
+
 def _tiers(here: Session) -> Iterator[Examination]:
+    tiers = _Tiers(here)
     if here.parts.reads_only:
-        yield from _only_read(here)
+        yield from _only_read(tiers)
         return
     for name in here.settings.tiers:
-        yield Examination(name=f"tier {name}", run=partial(_identity, here, name))
-        yield from _contract(here, name)
+        yield Examination(name=f"tier {name}", run=partial(_identity, tiers, name))
+        yield from _contract(tiers, name)
     yield Examination(
         name="failure domains",
         run=partial(_domains, here),
@@ -61,40 +92,37 @@ def _tiers(here: Session) -> Iterator[Examination]:
     )
 
 
-def _only_read(here: Session) -> Iterator[Examination]:
+def _only_read(tiers: _Tiers) -> Iterator[Examination]:
     """What a reader may look at: it has no hot of its own, and the site's tiers are not its to write to."""
-    for name, tier in here.settings.tiers.items():
+    for name, tier in tiers.here.settings.tiers.items():
         if tier.tier_class != "hot":
-            yield Examination(name=f"tier {name}", run=partial(_identity, here, name))
+            yield Examination(name=f"tier {name}", run=partial(_identity, tiers, name))
     yield Examination(name="guarantees", run=lambda: "not tried: this node only reads")
 
 
-def _identity(here: Session, name: str) -> str:
-    from lakemark.services.appending import require_identity
-
-    store = here.site.store(name)
-    require_identity(here.site, store)
+def _identity(tiers: _Tiers, name: str) -> str:
+    store = tiers.store(name)
     found = store.identity()
     return f"is tier {short(found.id if found else None)}, {store.kind}, failure domain {store.domain}"
 
 
-def _contract(here: Session, name: str) -> Iterator[Examination]:
+def _contract(tiers: _Tiers, name: str) -> Iterator[Examination]:
     """The contract's checks that are safe on a store in use; for a hot tree none writes, so its guarantees are the tests'."""
     from lakemark.contract import blobs, store
 
-    tier = here.settings.tiers[name]
+    tier = tiers.here.settings.tiers[name]
     if tier.kind != "tree":
         for below in blobs.CHECKS:
             yield Examination(
                 name=f"tier {name}, {below.name}",
-                run=partial(_tried, below, partial(_blobs, here, name)),
+                run=partial(_tried, below, partial(_blobs, tiers, name)),
                 advice="Without this guarantee the store can't be a tier: see its settings or its maker.",
             )
     for check in store.CHECKS:
         if check.probe:
             yield Examination(
                 name=f"tier {name}, {check.name}",
-                run=partial(_tried, check, partial(_shelf, here, name)),
+                run=partial(_tried, check, partial(_shelf, tiers, name)),
                 advice="The store does not keep what lakemark counts on: `lakemark verify` before trusting it.",
             )
 
@@ -104,24 +132,16 @@ def _tried(check: Check[Any], on: Callable[[], Any]) -> str:
     return check.guarantee
 
 
-def _present(here: Session, name: str) -> CheckpointStore:
-    from lakemark.services.appending import require_identity
-
-    store = here.site.store(name)
-    require_identity(here.site, store)
-    return store
+def _blobs(tiers: _Tiers, name: str) -> Any:  # noqa: ANN401 - contract.blobs.Blobs
+    return getattr(tiers.store(name), "blobs")  # noqa: B009 - a store of blobs has them; the port does not say so
 
 
-def _blobs(here: Session, name: str) -> Any:  # noqa: ANN401 - contract.blobs.Blobs
-    return getattr(_present(here, name), "blobs")  # noqa: B009 - a store of blobs has them; the port does not say so
-
-
-def _shelf(here: Session, name: str) -> Any:  # noqa: ANN401 - contract.store.Shelf
+def _shelf(tiers: _Tiers, name: str) -> Any:  # noqa: ANN401 - contract.store.Shelf
     from lakemark.contract.store import Shelf
     from lakemark.site import digests_of
 
-    site = here.site
-    return Shelf(store=_present(here, name), digests=digests_of, now=site.now(), ledger=site.ledger.id)
+    site = tiers.here.site
+    return Shelf(store=tiers.store(name), digests=digests_of, now=site.now(), ledger=site.ledger.id)
 
 
 def _domains(here: Session) -> str:

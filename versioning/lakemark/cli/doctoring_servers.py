@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from socket import create_connection
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from lakemark.cli.output import short
 from lakemark.cli.prefect_api import PrefectApi
@@ -171,6 +173,20 @@ def _addresses(here: Session) -> dict[str, str]:
         found["lakefs"] = here.settings.data.endpoint
     url = here.parts.keys.get("PREFECT_API_URL")
     return found | ({"prefect": url} if url else {})
+
+
+def require_listening(url: str) -> None:
+    """Raises StoreUnavailable where nobody takes a connection there within 5 s. Behind a proxy nothing is tried."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme in getproxies() and not proxy_bypass(host):
+        return
+    try:
+        create_connection((host, parts.port or (443 if parts.scheme == "https" else 80)), _WITHIN_SECONDS).close()
+    except OSError as error:
+        raise StoreUnavailable(
+            f"{url} does not answer: {error.strerror or error}", advice="Start it, or check the endpoint and network."
+        ) from error
 
 
 def _date(url: str) -> datetime | None:

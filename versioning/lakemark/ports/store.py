@@ -142,16 +142,17 @@ class CheckpointStore(Protocol):
     def verify(self, checkpoint: Checkpoint, *, progress: Progress) -> tuple[Damage, ...]: ...
 
     def drop(self, checkpoint: Checkpoint, *, now: datetime) -> int:
-        """Bytes freed at once, or condemned."""
+        """Bytes freed at once, or left to `collect`; those that others use too may be among them."""
 
     def due(self, *, now: datetime, grace: timedelta) -> bool:
         """Whether `collect` would remove something that was condemned; cheap, as it is asked again and again."""
 
     def collect(self, *, now: datetime, grace: timedelta, needed: Iterable[Checkpoint]) -> int:
-        """Removes condemned bytes older than `grace` that nothing in `needed` or in the tier's own records uses.
+        """Removes what was dropped or condemned longer than `grace` ago and nothing in `needed` or of the tier's own uses.
 
-        What nothing uses and nobody condemned is condemned. Reads all of the tier's listings, and its records. `needed` is
-        drawn from once. Answers the bytes freed. Deletes nothing where the tier's own listing did not end complete.
+        What nothing uses and nobody condemned is condemned. Reads all of the tier's listings, and of its records those that
+        came since the last time. `needed` is drawn from once. Answers the bytes freed. Deletes nothing where the tier's own
+        listing did not end complete.
         """
 
     def claimed(self) -> Listing:

@@ -21,6 +21,7 @@ from lakemark.services.appending import (
     require_deletable,
     require_identity,
     require_lasting,
+    tier_key,
 )
 from lakemark.services.verify import look, record_looks
 
@@ -69,6 +70,9 @@ def release_all(site: Site, run: str, releases: Sequence[Release]) -> list[Relea
         return Draft(kind="released", timeline=state.timeline, body={"items": items})
 
     site.progress.step("release.checked")
+    shared = {one.place.tier: site.store(one.place) for one in releases if one.place.node is None}
+    for store in shared.values():
+        site.journal.looked(_begun(site, store), at=site.now())
     try:
         site.ledger.append(run, decide, site.stamp(f"released:{site.node}:{state.sequence}:{releases[0].place.tier}"))
     except Settled:
@@ -79,6 +83,8 @@ def release_all(site: Site, run: str, releases: Sequence[Release]) -> list[Relea
             continue
         site.store(one.place).drop(held[one], now=site.now())
         site.progress.step("release.dropped")
+    for store in shared.values():
+        site.journal.looked(_ended(site, store), at=site.now())
     return done
 
 
@@ -160,6 +166,7 @@ def drop_unclaimed(site: Site) -> list[str]:
 
 def drop_released(site: Site, store: CheckpointStore) -> list[str]:
     """The same for a shared tier, where only what the ledger says was released is sure not to be on its way in."""
+    began = site.now()
     left = [
         found
         for run in site.ledger.runs()
@@ -169,7 +176,24 @@ def drop_released(site: Site, store: CheckpointStore) -> list[str]:
     listing = store.claimed() if left else Listing(records=(), complete=False)
     claimed = frozenset(listing.records if listing.complete else ())
     there = [one for one in left if one.record.id in claimed and store.holds(_held(site, one, store.place))]
-    return [_dropped(site, store, found) for found in there if _left(store, _now(site, found))]
+    dropped = [_dropped(site, store, found) for found in there if _left(store, _now(site, found))]
+    if listing.complete or not left:
+        site.journal.looked(_ended(site, store), at=began)
+    return dropped
+
+
+def unfinished(site: Site, store: CheckpointStore) -> bool:
+    """Whether a release of this node from a shared tier may have left bytes there: it did not come to its end, or not yet."""
+    begun, ended = site.journal.last_looked(_begun(site, store)), site.journal.last_looked(_ended(site, store))
+    return begun is not None and (ended is None or ended <= begun)
+
+
+def _begun(site: Site, store: CheckpointStore) -> str:
+    return f"release begun:{tier_key(site, store)}"
+
+
+def _ended(site: Site, store: CheckpointStore) -> str:
+    return f"release ended:{tier_key(site, store)}"
 
 
 def _now(site: Site, found: RecordState) -> RecordState:

@@ -32,11 +32,13 @@ from lakemark.services.keep_ledger import keep_copies
 from lakemark.services.observe import observe
 from lakemark.services.open_watched import nobody_s
 from lakemark.services.register_tiers import register_all
-from lakemark.services.release import drop_released, drop_unclaimed
+from lakemark.services.release import drop_released, drop_unclaimed, unfinished
 from lakemark.services.sources import note_damage
 
 AUDIT_EVERY: Final = timedelta(days=1)
 """How often a tier is looked through for what nothing uses and nobody condemned, which reads all of its listings."""
+LEEWAY: Final = 12
+"""What was dropped goes within one part in so many of the grace after it, so that one look serves many drops."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -131,9 +133,11 @@ def collect(site: Site, result: Swept) -> None:
 def _collect(site: Site, store: CheckpointStore, result: Swept) -> None:
     require_identity(site, store)
     require_clock(site, store)
-    result.said.extend(f"dropped the released {one[:12]} from {store.name}" for one in drop_released(site, store))
     now, grace = site.now(), site.policies.grace
-    if not (_audit_due(site, store, now) or store.due(now=now, grace=grace)):
+    audit = _audit_due(site, store, now)
+    if audit or unfinished(site, store):
+        result.said.extend(f"dropped the released {one[:12]} from {store.name}" for one in drop_released(site, store))
+    if not (audit or store.due(now=now, grace=grace + grace / LEEWAY)):
         return
     freed = store.collect(now=now, grace=grace, needed=_held_by(site, store))
     site.journal.looked(_audited(store), at=now)
