@@ -23,7 +23,7 @@ def test_the_demo_brings_both_back(tmp_path):
     report = json.loads((home / "report.json").read_text())
     assert {"services", "records", "rollback", "checks"} <= report.keys()
     assert [check["name"] for check in report["checks"] if not check["ok"]] == []
-    assert len(report["checks"]) == 8
+    assert len(report["checks"]) == 9
     assert report["rollback"]["state"] == "applied"
     assert {record["timeline"] for record in report["records"]} == {1, 2}
     assert "look around" in done.stderr
