@@ -52,6 +52,16 @@ def test_many_files_at_once(journal, again):
     assert not again.all_known([*files, FILE])
 
 
+def test_a_directory_is_the_same_under_all_its_names(journal, again, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    bound = Directory(run="r", timeline=1, attempt="0" * 16, sequence=7)
+    journal.bind_directory(tmp_path / "link" / "out", bound)
+    for name in ("real/out", "link/out", "real/../link/out"):
+        assert again.directory(tmp_path / name) == bound
+    assert again.directory(tmp_path / "real") is None
+
+
 def test_digests(journal, again):
     assert journal.digest(FILE) is None
     journal.note_digest(FILE, "d" * 64)

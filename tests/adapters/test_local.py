@@ -331,11 +331,14 @@ def test_malformed_announcements_are_never_lost_nor_in_the_way(tmp_path, name):
     assert (tmp_path / "rejected/x.json").read_text() == REJECTED[name]
 
 
-def test_links_and_pipes_in_the_spool_are_rejected(tmp_path):
+def test_what_is_no_file_in_the_spool_is_rejected_and_holds_nothing_up(tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "link.json").symlink_to("/etc/passwd")
+    (tmp_path / "folder.json").mkdir()
+    opened = os.listdir("/proc/self/fd")
     assert list(LocalWorkspace().spooled(tmp_path)) == []
-    assert sorted(os.listdir(tmp_path / "rejected")) == ["link.json", "pipe.json"]
+    assert os.listdir("/proc/self/fd") == opened
+    assert sorted(os.listdir(tmp_path / "rejected")) == ["folder.json", "link.json", "pipe.json"]
 
 
 def test_run_file_is_replaced_whole_under_a_reader(tmp_path):

@@ -270,3 +270,134 @@ def test_an_unreadable_folder_of_a_checkpoint_is_8(trained, require_root):
             folder.chmod(folder.stat().st_mode | 0o755)
     done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "8", done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("inspect", ""),
+        ("commit", "", "--run", "r1", "--step", "400"),
+        ("run", "open", "r1", "--watch", ""),
+        ("run", "open", "r1", "--watch="),
+        ("run", "open", "r2", "--parent", ""),
+        ("restore", "r1@100", "--to", ""),
+        ("resume", "r1", "--to", "new", "--record", ""),
+        ("resume", "r1", "--to", ""),
+        ("ls", ""),
+        ("ls", "--since", ""),
+        ("", "ls"),
+        ("--config", "", "ls"),
+    ],
+)
+def test_a_variable_that_is_not_set_is_never_taken_for_a_value(shared, words):
+    before = shared.tips()
+    error = shared.fails(*words)
+    assert (error["kind"], error["exit_code"]) == ("Usage", 2)
+    assert error["message"].endswith("is empty")
+    assert shared.tips() == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run open r2 --job {}",
+        "run open r2 --data data/{}",
+        "run open r2 --watch new{}",
+        "run open {}",
+        "run close r1 --reason {}",
+        "rollback plan r1 --to 100 --model-only --reason {}",
+        "resume r1 --to new --job {}",
+        "resume r1 --to new{}",
+        "restore r1@100 --to new --role {}",
+    ],
+)
+def test_text_that_is_not_utf_8_is_refused_where_the_ledger_would_keep_it(shared, line):
+    before = shared.tips()
+    error = shared.fails(*line.format("\udcff").split())
+    assert (error["kind"], error["exit_code"]) == ("Usage", 2)
+    assert "has bytes that are not UTF-8" in error["message"]
+    assert "\\udcff" in error["message"]
+    assert shared.tips() == before
+
+
+def test_a_place_may_have_any_name(trained):
+    target = trained.home / "n\udcff"
+    assert trained.ok("restore", "r1@100", "--to", target)["verified"] is True
+    assert (target / "weights.bin").is_file()
+
+
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+@pytest.mark.parametrize("words", [("restore", "r1@100"), ("resume", "r1", "--without", "rng", "scheduler")])
+def test_a_name_that_no_file_system_takes_is_7(shared, words, dry_run):
+    assert shared.fails(*words, "--to", "x" * 5000, *dry_run)["exit_code"] == 7
+
+
+def test_where_a_trainer_saves_is_a_directory(cli):
+    (cli.home / "file").write_bytes(b"x")
+    (cli.home / "loop").symlink_to("loop")
+    (cli.home / "away").symlink_to("nowhere")
+    for place in ("file", "loop", "away"):
+        error = cli.fails("run", "open", "r1", "--watch", place)
+        assert (error["kind"], error["message"]) == ("Usage", f"--watch {place!r}: it is not a directory")
+    assert cli.ok("run", "ls")["runs"] == []
+
+
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_nothing_is_resumed_into_what_is_no_directory(shared, dry_run):
+    (shared.home / "round").unlink(missing_ok=True)
+    (shared.home / "round").symlink_to("round")
+    for place in ("lakemark.yaml", "lakemark.yaml/x", "round", "round/x"):
+        error = shared.fails("resume", "r1", "--to", place, *dry_run)
+        assert (error["kind"], error["exit_code"]) == ("Usage", 2)
+        assert "is not a directory" in error["message"]
+        assert place in error["message"]
+
+
+@pytest.mark.parametrize("place", [".", "out/..", "hot", "hot/r1", "cold", "ledger.git", "ledger.git/new"])
+def test_nothing_is_resumed_into_the_sites_own_places(shared, place):
+    before = shared.tips()
+    error = shared.fails("resume", "r1", "--to", place)
+    assert (error["kind"], error["exit_code"]) == ("Usage", 2)
+    assert error["message"].startswith("--to ")
+    assert shared.tips() == before
+
+
+def test_a_link_that_leads_back_to_itself_is_no_place_to_restore_to(trained):
+    (trained.home / "loop").symlink_to("loop")
+    error = trained.fails("restore", "r1@100", "--to", "loop")
+    assert (error["kind"], error["exit_code"]) == ("Refused", 7)
+    assert "leads back to itself" in error["message"]
+    assert not [name for name in os.listdir(trained.home) if name.endswith(".lakemark-restore")]
+
+
+def test_two_open_runs_do_not_save_within_each_other(cli):
+    (cli.home / "out" / "inner").mkdir(parents=True)
+    (cli.home / "link").symlink_to("out")
+    cli.ok("run", "open", "r1", "--watch", "link")
+    for place, how in (("out/inner", "lies in"), ("out/new/../inner", "lies in"), ("link/later", "lies in")):
+        error = cli.fails("run", "open", "r2", "--watch", place)
+        assert (error["kind"], error["exit_code"]) == ("Usage", 2)
+        assert f"it {how} " in error["message"]
+        assert "where the open run r1 saves" in error["message"]
+    cli.ok("run", "open", "r1", "--watch", "out/inner")
+    assert "it holds " in cli.fails("run", "open", "r2", "--watch", "out")["message"]
+    cli.ok("run", "open", "r3", "--watch", "out/inner")
+    for run in ("r1", "r3"):
+        cli.ok("run", "close", run, "--reason", "over")
+    cli.ok("run", "open", "r2", "--watch", "out")
+
+
+def test_a_way_back_up_is_not_kept_in_a_name(cli):
+    (cli.home / "out").mkdir()
+    cli.ok("run", "open", "r1", "--watch", "out/../out")
+    assert cli.ok("run", "show", "r1")["watch"] == {"node-a": str(cli.home / "out")}
+
+
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+@pytest.mark.parametrize("place", ["x" * 5000, "file", "file/site"])
+def test_no_site_is_made_where_none_can_be(empty, place, dry_run):
+    (empty.home / "file").write_bytes(b"x")
+    error = empty.fails("init", place, *dry_run)
+    assert (error["kind"], error["exit_code"]) == ("Misconfigured", 2)
+    assert "can't be used: " in error["message"]
+    assert os.listdir(empty.home) == ["file"]

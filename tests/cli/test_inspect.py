@@ -42,6 +42,18 @@ def test_everything_in_a_directory_is_told(empty):
     assert len(lines) == 1 + len(found)
 
 
+def test_a_role_that_every_earlier_step_has_is_said_to_be_lost(empty):
+    out = empty.home / "out"
+    for step in (10, 20, 30):
+        hf(out, step, without=("rng_state.pth",) if step == 30 else ())
+    hf(out / "other", 40, without=("rng_state.pth",))
+    found = by_name(empty.ok("inspect", out)["found"])
+    told = {name: [note for note in one["notes"] if "any more" in note] for name, one in found.items()}
+    assert told.pop("checkpoint-30") == ["no rng any more, which every earlier step has"]
+    assert set(map(tuple, told.values())) == {()}
+    assert found["checkpoint-30"]["verdict"] == "complete"
+
+
 def test_a_checkpoint_is_judged_itself(empty):
     path = hf(empty.home / "out", 10)
     (one,) = empty.ok("inspect", path)["found"]

@@ -85,7 +85,10 @@ def test_restore_of_roles(empty):
     empty.ok("commit", dcp / "step-100", "--run", "r1", "--step", 100)
     part = empty.ok("restore", "r1@100", "--to", empty.home / "part", "--role", "weights")["partial"]
     assert part == {"files": ["__0_0.distcp"], "bytes_fetched": 87170, "bytes_sparse": 0}
-    assert "in part" in empty("restore", "r1@100", "--to", empty.home / "p2", "--role", "weights").out
+    said = empty("restore", "r1@100", "--to", empty.home / "p2", "--role", "weights").out
+    assert "in part" in said
+    assert "only: weights\n" in said
+    assert "optimizer" not in said
 
 
 def test_without_names_the_roles_that_may_be_missing(empty):

@@ -683,3 +683,31 @@ def test_a_left_over_tree_that_is_committed_anew_while_it_is_looked_at_stays(yar
 
 def kill():
     raise Killed("commit.adopted")
+
+
+# Runs beside each other
+
+
+def test_a_directory_under_two_names_is_whose_it_was_opened_for_last(yard):
+    (yard.home / "link").symlink_to(yard.out)
+    yard.open(run="a", watch=yard.home / "link")
+    hf(yard.out, 10)
+    yard.sweep()
+    yard.open(run="b", watch=yard.out)
+    hf(yard.out, 20)
+    for _ in range(2):
+        yard.sweep()
+    steps = {run: [found.record.step for found in yard.state(run).records.values()] for run in "ab"}
+    assert steps == {"a": [10], "b": [20]}
+
+
+def test_a_spool_that_can_t_be_listed_keeps_no_other_run_s_saves_out(yard):
+    yard.open(run="a", watch=yard.home / "other")
+    yard.open(run="b")
+    spool = yard.site().spool("a")
+    spool.parent.mkdir(parents=True, exist_ok=True)
+    spool.write_bytes(b"no directory")
+    hf(yard.out, 10)
+    swept = yard.sweep()
+    assert [done.record.run for done in swept.committed] == ["b"]
+    assert any(str(spool) in one.what for one in swept.pending)

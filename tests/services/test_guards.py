@@ -173,6 +173,7 @@ def test_what_was_thinned_is_claimed_by_nobody_and_goes_also_after_a_crash(world
         world.save(step)
         world.sweep()
     oldest = world.at(100).record.id
+    world.forget(100)
     world.hot.free_share, world.hot.min_free_share = 0.1, 0.2
     with pytest.raises(Killed):
         demote(world.site(progress=At("thin.recorded", dies)), RUN)
@@ -196,6 +197,7 @@ def test_a_record_whose_hold_is_over_may_be_thinned(world):
     until = world.clock() + timedelta(hours=1)
     held = Draft(kind="held", record=record, reason="paper", body={"until": until.strftime("%Y-%m-%dT%H:%M:%S.%fZ")})
     world.ledger.append(RUN, lambda _: held, world.site().stamp("held"))
+    world.forget(100)
     world.hot.free_share, world.hot.min_free_share = 0.1, 0.2
     assert world.sweep().thinned == []
     world.clock.wait(hours=2)

@@ -356,6 +356,9 @@ def test_thin_drops_last_copies_only_of_what_nobody_would_keep(world):
     hold = world.at(200).record.id
     world.ledger.append(RUN, lambda _: Draft(kind="held", record=hold, reason="paper"), world.site().stamp("held"))
     world.hot.free_share, world.hot.min_free_share = 0.1, 0.2
+    assert world.sweep().thinned == []
+    for step in (100, 200, 300):
+        world.forget(step)
     swept = world.sweep()
     assert swept.thinned == [world.at(100).record.id]
     assert set(world.hot.records().records) == {hold, world.at(300).record.id}

@@ -124,6 +124,10 @@ class World:
         """An unannounced save, by whoever."""
         return write_checkpoint(self.disk, out / f"step-{step}", content or f"step {step}")
 
+    def forget(self, step, *, out=OUT):
+        """The trainer removes a save of its own."""
+        self.disk.remove(out / f"step-{step}")
+
     def sweep(self, **site):
         """Waits until files are quiet, then sweeps."""
         self.clock.wait(seconds=10)

@@ -131,6 +131,12 @@ def test_object_stores_are_not_announced(run, capsys, path):
     assert "object store" in capsys.readouterr().err
 
 
+def test_an_empty_path_is_not_the_directory_one_is_in(run, capsys):
+    run.saved("", step=3)
+    assert spooled(run) == []
+    assert "its path is empty" in capsys.readouterr().err
+
+
 def test_names_with_colons_are_files(run, tmp_path):
     run.saved(tmp_path / "s3:", step=1)
     run.saved("c:/x", step=2)

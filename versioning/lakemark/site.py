@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from lakemark.background import hold_to_limits
-from lakemark.errors import Denied, Misconfigured, NotFound
+from lakemark.errors import Denied, Misconfigured, NoRoom, NotFound
 from lakemark.ports import (
     CheckpointStore,
     DataVersions,
@@ -83,10 +83,22 @@ class Parts:
 
     @cached_property
     def index(self) -> Index:
-        """The derived index, beside the ledger."""
-        from lakemark.index import Index
+        """The derived index, beside the ledger; where that can't be written, one of this process alone."""
+        from lakemark.index import Index, passing_index
 
-        return Index(self.settings.ledger.path.with_suffix(".index.sqlite"))
+        try:
+            return Index(self.settings.ledger.path.with_suffix(".index.sqlite"))
+        except (Denied, NoRoom) as error:
+            made = passing_index()
+            if made is None:
+                raise
+            self.troubles.append(f"{error}; what is asked is worked out from the ledger anew")
+            return made
+
+    @cached_property
+    def troubles(self) -> list[str]:
+        """What a person should be told of, a sentence each: it slows things down and stops nothing."""
+        return []
 
     @cached_property
     def ledger(self) -> GitLedger:
@@ -305,11 +317,14 @@ def mirrored(path: Path, ledger: str, *, base: Path) -> tuple[str, Mapping[str, 
 
 def ledger_tips(settings: Settings) -> Mapping[str, str]:
     """The newest commit of each branch of the node's ledger, read without Git. Raises NotFound where `init` never ran."""
-    path = settings.ledger.path
-    if not path.is_dir():
-        raise NotFound(f"there is no ledger at {path}", advice="Make it with `lakemark init`.")
+    from lakemark.adapters.files import os_errors
     from lakemark.adapters.git_refs import tips
 
+    path = settings.ledger.path
+    with os_errors(path):
+        there = path.is_dir()
+    if not there:
+        raise NotFound(f"there is no ledger at {path}", advice="Make it with `lakemark init`.")
     return tips(path)
 
 

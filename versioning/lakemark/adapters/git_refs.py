@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Self
 
-from lakemark.adapters.files import fsync_directory, make_directories
+from lakemark.adapters.files import fsync_directory, make_directories, os_errors
 from lakemark.errors import Corrupt, quoted
 
 RUNS: Final = "refs/heads/runs/"
@@ -42,17 +42,18 @@ def reference(branch: str) -> str:
 
 
 def tips(repository: Path) -> Mapping[str, str]:
-    """Commit ids by branch: every run's, and `site`'s."""
+    """Commit ids by branch: every run's, and `site`'s. Raises Denied, Corrupt."""
     found: dict[str, str] = {}
     folder = repository / RUNS
-    names = [RUNS + entry.name for entry in os.scandir(folder)] if folder.is_dir() else []
-    for name in (*names, SITE):
-        commit = None if name.endswith(".lock") else _loose(repository, name)
-        if commit is not None:
-            found[name] = commit
-    for name, commit in _packed(repository):
-        if name == SITE or name.startswith(RUNS):
-            found.setdefault(name, commit)
+    with os_errors(repository):
+        names = [RUNS + entry.name for entry in os.scandir(folder)] if folder.is_dir() else []
+        for name in (*names, SITE):
+            commit = None if name.endswith(".lock") else _loose(repository, name)
+            if commit is not None:
+                found[name] = commit
+        for name, commit in _packed(repository):
+            if name == SITE or name.startswith(RUNS):
+                found.setdefault(name, commit)
     return {"site" if name == SITE else name.removeprefix(RUNS): found[name] for name in sorted(found)}
 
 

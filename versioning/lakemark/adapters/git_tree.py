@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import pygit2
 from pygit2.enums import FileMode, RepositoryOpenFlag
 
-from lakemark.adapters.files import as_ours
+from lakemark.adapters.files import as_ours, os_errors
 from lakemark.errors import Corrupt, Denied, LakemarkError, NoRoom, NotFound, quoted
 from lakemark.model.canonical import canonical
 from lakemark.model.entry import Contents, Entry
@@ -73,7 +73,9 @@ def _as_ours(place: Path, text: str) -> LakemarkError:
 
 def opened(path: Path) -> pygit2.Repository:
     """The bare repository at exactly `path`. Raises NotFound, Denied, Corrupt."""
-    if not (path / "objects").is_dir():
+    with os_errors(path):
+        there = (path / "objects").is_dir()
+    if not there:
         raise NotFound(f"there is no ledger at {path}", advice="Make one with `lakemark init`, or mend `ledger: path`.")
     with git_errors(path):
         return pygit2.Repository(str(path), RepositoryOpenFlag.BARE | RepositoryOpenFlag.NO_SEARCH)

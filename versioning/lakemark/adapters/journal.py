@@ -12,7 +12,7 @@ from threading import RLock
 from typing import Final
 
 from lakemark.adapters.files import make_directories, os_errors
-from lakemark.errors import Conflict, Corrupt, Denied, LakemarkError, Misconfigured, StoreUnavailable, quoted
+from lakemark.errors import Conflict, Corrupt, Denied, LakemarkError, Misconfigured, NoRoom, StoreUnavailable, quoted
 from lakemark.model.instants import from_text, to_text
 from lakemark.ports import Directory, KnownFile
 
@@ -161,13 +161,20 @@ class SqliteJournal:
     def _ours(self, error: sqlite3.Error) -> LakemarkError:
         text = f"{quoted(str(self._path))}: {error}"
         code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and self._is_full()):
+            return NoRoom(text, advice="Make room on its file system.")
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR):
             return StoreUnavailable(text, advice="Try again; look at the disk's room and health if it stays.")
         if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
             return Denied(text, advice="Give lakemark's user the right to write it and its folder.")
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return Corrupt(text, advice="Move the file away: it is made anew, and no checkpoint is lost with it.")
         return Conflict(text, advice="Move the file away if it stays: it is made anew.")
+
+    def _is_full(self) -> bool:
+        """SQLite says `disk I/O error` where it finds no room for the file that its processes share."""
+        with os_errors(self._path):
+            return os.statvfs(self._path.parent).f_bavail == 0
 
 
 def _key(file: KnownFile) -> tuple[int, int, int, int]:
@@ -180,4 +187,5 @@ def _signed(number: int) -> int:
 
 
 def _path(path: Path) -> bytes:
-    return os.fsencode(os.path.abspath(path))
+    """Of a directory that has several names, the one with no link in it."""
+    return os.fsencode(os.path.realpath(path))

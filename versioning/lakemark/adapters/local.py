@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from lakemark.adapters import pointing, run_files
+from lakemark.adapters.alone import alone
 from lakemark.adapters.files import fsync_directory, make_directories, os_errors, rename_new
 from lakemark.adapters.matching import digest_of, matches
 from lakemark.adapters.restoring import restore_tree
@@ -48,6 +49,9 @@ class LocalWorkspace:
             for folder in {into, *(path.parent for path in paths)}:
                 fsync_directory(folder)
         return moved
+
+    def alone(self, directory: Path) -> AbstractContextManager[None]:
+        return alone(directory)
 
     def points(self, pointer: Pointer) -> bool:
         return pointing.points(pointer)

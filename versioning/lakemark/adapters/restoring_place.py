@@ -31,8 +31,8 @@ def staging_of(target: Path) -> Path:
 def refuse_inside_ours(target: Path) -> None:
     """A tier's place and a ledger are nobody's to restore into: a pass would take the files for its own, or fail on them."""
     for folder in target.parents:
-        ledger = all((folder / name).exists() for name in ("HEAD", "objects", "refs"))
-        if ledger or (folder / tier_file.NAME).is_file():
+        ledger = all(os.path.exists(folder / name) for name in ("HEAD", "objects", "refs"))
+        if ledger or os.path.isfile(folder / tier_file.NAME):
             raise Refused(
                 f"{quoted(str(target))} is inside {'the ledger' if ledger else 'the tier'} {quoted(str(folder))}",
                 advice="Restore into a directory of your own.",
@@ -40,7 +40,11 @@ def refuse_inside_ours(target: Path) -> None:
 
 
 def refuse_unless_free(target: Path, staging: Path) -> None:
-    """Raises Refused unless `target` is absent, empty, or may be our own interrupted restore."""
+    """Raises Refused unless `target`, its links followed, is absent, empty, or may be our own interrupted restore."""
+    if target.is_symlink():
+        raise Refused(
+            f"{quoted(str(target))} is a symbolic link that leads back to itself", advice="Choose another directory."
+        )
     if not target.exists():
         return
     if os.path.ismount(target):

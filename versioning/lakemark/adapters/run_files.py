@@ -115,15 +115,24 @@ def _read(file: Path) -> Spooled | None:
     except OSError:
         _reject(file)
         return None
-    with open(descriptor, "rb") as stream:
-        known = os.fstat(descriptor)
-        whole = stat.S_ISREG(known.st_mode) and known.st_size <= _LARGEST_BYTES
-        content = stream.read(_LARGEST_BYTES) if whole else b""
+    try:
+        content = _content(descriptor)
+    finally:
+        os.close(descriptor)
     try:
         return _announcement(file, parse(content))
     except ValueError:
         _reject(file)
         return None
+
+
+def _content(descriptor: int) -> bytes:
+    """Of what is no regular file, or too large for an announcement: nothing."""
+    known = os.fstat(descriptor)
+    if not stat.S_ISREG(known.st_mode) or known.st_size > _LARGEST_BYTES:
+        return b""
+    with open(descriptor, "rb", closefd=False) as stream:
+        return stream.read(_LARGEST_BYTES)
 
 
 def _announcement(file: Path, value: JSON) -> Spooled:

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from lakemark.cli.inspecting import found_view
 from lakemark.cli.listing import record_lines
-from lakemark.cli.options import Reason, Whole
+from lakemark.cli.options import Reason, Whole, absolute
 from lakemark.cli.output import instant, plain, short, size
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.errors import Usage
@@ -72,7 +72,7 @@ def commit(
     name = here.history.name(run)
     if wait is not None:
         here.site.store(wait)
-    where = path.absolute()
+    where = absolute(path)
     if dry_run:
         return _would_commit(here, where, name, step)
     asked = Commit(path=where, run=name, step=step, metrics=metrics, supersede=supersede)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakemark.cli.options import is_directory
 from lakemark.cli.output import table
 from lakemark.cli.session import Answer
 from lakemark.errors import Denied
+from lakemark.model.judging import lost
 from lakemark.model.names import not_read, printable
 
 if TYPE_CHECKING:
@@ -15,6 +20,8 @@ if TYPE_CHECKING:
 
 _HEADS = ("verdict", "step", "framework", "roles", "path", "why")
 _NO_FRAMEWORK = "generic"
+_COMPLETE = "complete"
+_WINDOW = 20
 
 
 def inspect(path: Path, /) -> Answer:
@@ -27,7 +34,8 @@ def inspect(path: Path, /) -> Answer:
     """
     from lakemark.site import recogniser
 
-    found, closed = _found(recogniser(), path)
+    judged, closed = _found(recogniser(), path)
+    found = list(_compared(judged))
     document = {
         "found": [found_view(one) for one in found],
         "unreadable": [{"path": printable(inside), "why": why} for inside, why in closed],
@@ -61,7 +69,7 @@ def _found(known: Recogniser, path: Path) -> tuple[list[Found], list[tuple[Path,
     try:
         whole = known.judge(path)
     except Denied:
-        found, closed = _inside(known, path) if path.is_dir() else ([], [])
+        found, closed = _inside(known, path) if is_directory(path) else ([], [])
         if found:
             return found, closed
         raise
@@ -73,6 +81,21 @@ def _found(known: Recogniser, path: Path) -> tuple[list[Found], list[tuple[Path,
 def _inside(known: Recogniser, path: Path) -> tuple[list[Found], list[tuple[Path, str]]]:
     closed: list[tuple[Path, str]] = []
     return list(known.find(path, unreadable=lambda inside, why: closed.append((inside, why)))), closed
+
+
+def _compared(found: Iterable[Found]) -> Iterator[Found]:
+    """Each with what it lost: roles that the earlier saves beside it have. found: in order of step."""
+    earlier: dict[tuple[Path, str], deque[set[str]]] = {}
+    for one in found:
+        if one.step is None or one.verdict != _COMPLETE:
+            yield one
+            continue
+        before = earlier.setdefault((one.path.parent, one.framework), deque(maxlen=_WINDOW))
+        mine = set(_roles(one)) - {"other"}
+        gone = lost(mine, [str(role) for role in one.possible], before)
+        before.append(mine)
+        said = (f"no {role} any more, which every earlier step has" for role in gone)
+        yield replace(one, notes=(*one.notes, *said)) if gone else one
 
 
 def _row(found: Found) -> tuple[object, ...]:

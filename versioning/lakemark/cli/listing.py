@@ -89,7 +89,7 @@ def ls(run: str | None = None, /, *, filters: Annotated[Filters | None, Paramete
         here.note(f"there are more: --after {page.next}")
     return Answer(
         document={"records": [here.history.view(found) for found in records], "next": page.next},
-        lines=record_table(records),
+        lines=record_table(records) or ["no record"],
     )
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from lakemark.cli.commits import record_answer
-from lakemark.cli.options import Reason
+from lakemark.cli.options import Reason, absolute, is_directory
 from lakemark.cli.output import plain, short, size
 from lakemark.cli.session import Answer, Session, session, would
-from lakemark.errors import NotFound, Refused, Usage
+from lakemark.errors import Denied, NotFound, Refused, Usage, quoted
 
 if TYPE_CHECKING:
     from lakemark.model.ledger import RecordState
@@ -124,7 +124,7 @@ def restore(
         raise Usage("--part: this version keeps checkpoints of one part", advice="Leave --part out.")
     require_words(role, option="--role")
     found = wanted_record(here, record)
-    where = to.absolute()
+    where = absolute(to)
     if dry_run:
         return _would_restore(here, found, to=where, tier=from_, roles=role)
     begun = here.site.seconds()
@@ -141,10 +141,24 @@ def _would_restore(here: Session, found: RecordState, *, to: Path, tier: str | N
 
     picked = chosen(here.site, here.site.ledger.manifest(found.record.run, found.record.id), roles)
     source = nearest(here.site, found, only=tier)[0][1].name
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise Refused(f"{to} is not empty", advice="Restore to a directory that is absent or empty.")
+    _require_free(to)
     amount = f"{'at most ' if picked.sparse else ''}{size(picked.manifest.size_bytes)}"
     return would(f"restore {shown(found)}, {amount}, from {source} to {to}", record=found.record.id)
+
+
+def _require_free(to: Path) -> None:
+    try:
+        taken = any(to.iterdir())
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        taken = True
+    except PermissionError as error:
+        raise Denied(f"{quoted(str(to))}: {error.strerror}", advice="Give lakemark's user the right to it.") from None
+    except OSError as error:
+        raise Refused(f"{quoted(str(to))}: {error.strerror}", advice="Choose another place or name.") from None
+    if taken:
+        raise Refused(f"{quoted(str(to))} is not empty", advice="Restore to a directory that is absent or empty.")
 
 
 def _restored(found: RecordState, done: RestoredRecord, *, seconds: float, roles: tuple[str, ...]) -> Answer:
@@ -166,7 +180,7 @@ def _restored(found: RecordState, done: RestoredRecord, *, seconds: float, roles
         f"{shown(found)} is in {plain(done.restored.path)}",
         f"{size(done.restored.size_bytes)} in {seconds:g} s, {told}",
         *_compared(done, roles),
-        *role_lines(done.roles),
+        *(role_lines(done.roles) if not roles else _only(done.roles, roles)),
     ]
     return Answer(document=document, lines=lines)
 
@@ -188,7 +202,7 @@ def wanted_record(here: Session, text: str, *, look: Path | None = None) -> Reco
             raise
         state = here.history.structure(selector.run)
         places = [*([look] if look else []), *directories(here.site, state)]
-        there = (lying_there(here.site, place, selector.step) for place in places if place.is_dir())
+        there = (lying_there(here.site, place, selector.step) for place in places if is_directory(place))
         said = next((one for one in there if one), None)
         if said is None:
             raise
@@ -206,6 +220,13 @@ def role_lines(roles: Roles) -> list[str]:
         ("short", roles.short),
     )
     return [f"{name}: {', '.join(words)}" for name, words in pairs if words]
+
+
+def _only(there: Roles, asked: tuple[str, ...]) -> list[str]:
+    """Of what was asked for, what came: the record may hold more, and less."""
+    came = [role for role in asked if role not in there.missing]
+    missing = [role for role in asked if role in there.missing]
+    return [f"only: {', '.join(came)}", *([f"missing: {', '.join(missing)}"] if missing else [])]
 
 
 def _compared(done: RestoredRecord, roles: tuple[str, ...]) -> list[str]:

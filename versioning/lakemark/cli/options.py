@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter, Token
 
-from lakemark.errors import Usage
+from lakemark.errors import Usage, quoted
+from lakemark.model.names import printable
 
 CONFIG: Final = "--config"
 _FLAGS: Final = {"--json": "json", "--quiet": "quiet", "-q": "quiet", "--verbose": "verbose", "-v": "verbose"}
@@ -23,9 +25,48 @@ def _whole(_: type, tokens: Sequence[Token]) -> int:
     return int(text)
 
 
+def as_text(_: type, value: Any) -> None:  # noqa: ANN401 - what cyclopts hands over
+    """ValueError for text with bytes that are not UTF-8, which the ledger can't keep; paths may have such bytes."""
+    for text in _texts(value):
+        if printable(text) != text:
+            raise ValueError(f"{quoted(text)} has bytes that are not UTF-8")
+
+
+def require_kept(option: str, path: Path) -> None:
+    """Raises Usage for a path with bytes that are not UTF-8, where the ledger keeps it."""
+    if printable(path) != str(path):
+        raise Usage(
+            f"{option} {quoted(str(path))} has bytes that are not UTF-8, and the ledger keeps it as text",
+            advice="Give it a name in UTF-8, or a symbolic link with such a name.",
+        )
+
+
+def absolute(path: Path) -> Path:
+    """Without `..`; other links than those before one stay as they were written."""
+    return Path(os.path.realpath(path)) if ".." in path.parts else path.absolute()
+
+
+def is_directory(path: Path) -> bool:
+    """False also where it can't be looked at."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple):
+        yield from (text for one in value for text in _texts(one))
+    elif is_dataclass(value):
+        yield from (text for one in fields(value) for text in _texts(getattr(value, one.name)))
+
+
 def _said(_: type, reason: Any) -> None:  # noqa: ANN401 - what cyclopts hands over
     if not str(reason).strip():
         raise ValueError("it is empty: say why, it stays in the history")
+    as_text(str, reason)
 
 
 Whole = Annotated[int, Parameter(converter=_whole)]
@@ -46,7 +87,11 @@ class Options:
 
 
 def taken(arguments: Sequence[str]) -> tuple[Options, list[str]]:
-    """The global options, and the arguments without them. What stands after `--` is left alone. Raises Usage."""
+    """The global options, and the arguments without them. What stands after `--` is left alone.
+
+    Raises Usage, also where an argument is empty, as a variable that is not set leaves it.
+    """
+    _require_words(arguments)
     options = Options()
     rest: list[str] = []
     left = iter(arguments)
@@ -63,3 +108,18 @@ def taken(arguments: Sequence[str]) -> tuple[Options, list[str]]:
         else:
             rest.append(argument)
     return options, rest
+
+
+def _require_words(arguments: Sequence[str]) -> None:
+    before = ""
+    for argument in arguments:
+        option, mark, value = argument.partition("=")
+        if mark and not value and option.startswith("--"):
+            raise _empty(option)
+        if not argument:
+            raise _empty(f"what stands after {before}" if before else "the first argument")
+        before = argument
+
+
+def _empty(which: str) -> Usage:
+    return Usage(f"{which} is empty", advice="Give it a value, or leave it out; is a variable not set?")

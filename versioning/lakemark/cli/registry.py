@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cyclopts import App, Parameter
 
-from lakemark.cli.options import HELP
+from lakemark.cli.options import HELP, as_text
 
 MEANINGS: Final[Mapping[int, str]] = {
     0: "ok",
@@ -120,7 +120,7 @@ def application(words: Sequence[str] = ()) -> App:
     shared: dict[str, Any] = {
         "version_flags": (),
         "help_flags": ("--help", "-h"),
-        "default_parameter": Parameter(negative=()),
+        "default_parameter": Parameter(negative=(), validator=as_text),
         "result_action": "return_value",
         "suppress_keyboard_interrupt": False,
         "help_format": "plaintext",

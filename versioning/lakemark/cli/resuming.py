@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from lakemark.cli.moving import role_lines, shown, wanted_record
-from lakemark.cli.options import Whole
+from lakemark.cli.options import Whole, absolute, is_directory, require_kept
 from lakemark.cli.output import pairs, plain
 from lakemark.cli.session import Answer, Session, session, would
-from lakemark.errors import Usage
+from lakemark.cli.watchable import require_watchable
+from lakemark.errors import Refused, Usage, quoted
 from lakemark.model.views import data_view
 
 if TYPE_CHECKING:
@@ -59,9 +62,8 @@ def resume(
     if world is not None and world < 1:
         raise Usage(f"--world {world} is not 1 or more", advice="Give the number of processes.")
     name = here.history.name(run)
-    where = to.absolute()
-    if where.exists() and not where.is_dir():
-        raise Usage(f"--to {where} is not a directory", advice="Give the directory in which the trainer saves.")
+    where = absolute(to)
+    _require_directory(here, where)
     chosen = wanted_record(here, record, look=where) if record else None
     if chosen is not None and chosen.record.run != name:
         raise Usage(f"{shown(chosen)} is not of {name}", advice="Open another run with --parent to go on from it.")
@@ -70,6 +72,22 @@ def resume(
         return _would_resume(here, name, where, identity, job=job, without=without)
     done = make_ready(here.site, name, to=where, record=identity, job=job, without=without)
     return Answer(document=_document(done), lines=_lines(done))
+
+
+def _require_directory(here: Session, to: Path) -> None:
+    require_kept("--to", to)
+    require_watchable(here, to, option="--to")
+    try:
+        os.lstat(to)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise Refused(f"--to {quoted(str(to))}: {error.strerror}", advice="Choose another place or name.") from None
+    nearest = next(path for path in (to, *to.parents) if os.path.lexists(path))
+    if not is_directory(nearest):
+        raise Usage(
+            f"--to {quoted(str(to))}: {quoted(str(nearest))} is not a directory",
+            advice="Give the directory in which the trainer saves.",
+        )
 
 
 def _document(done: Resumed) -> dict[str, Any]:

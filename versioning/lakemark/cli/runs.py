@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from lakemark.cli.options import Reason, Whole
+from lakemark.cli.options import Reason, Whole, absolute, require_kept
 from lakemark.cli.output import ago, instant, pairs, short, table
 from lakemark.cli.session import Answer, Session, session, would
-from lakemark.cli.watchable import require_watchable
+from lakemark.cli.watchable import require_alone, require_watchable
 from lakemark.errors import Usage
 from lakemark.model.instants import to_text
 from lakemark.model.ledger import RecordState, RunState
-from lakemark.model.names import run_for
+from lakemark.model.names import original, run_for
 from lakemark.model.views import data_view, pin_views, timeline_view
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def open_run(
     here = session()
     name = _named(here, run)
     wish = asked or Opening()
-    _require_sense(here, wish)
+    _require_sense(here, name, wish)
     opening = service.Opening(
         run=name,
         data=wish.data,
@@ -78,7 +78,7 @@ def open_run(
         parts=wish.parts,
         repin=wish.repin,
         at_step=wish.at_step,
-        watch=wish.watch.absolute() if wish.watch else None,
+        watch=absolute(wish.watch) if wish.watch else None,
         job=wish.job,
     )
     if dry_run:
@@ -86,13 +86,15 @@ def open_run(
     return _opened(here, service.open_run(here.site, opening))
 
 
-def _require_sense(here: Session, wish: Opening) -> None:
+def _require_sense(here: Session, name: str, wish: Opening) -> None:
     if wish.parts != 1:
         raise Usage(f"--parts {wish.parts}: this version keeps checkpoints of one part", advice="Leave --parts out.")
     if wish.at_step is not None and not wish.repin:
         raise Usage("--at-step is given without --repin", advice="Add --repin, or leave --at-step out.")
     if wish.watch is not None:
+        require_kept("--watch", wish.watch)
         require_watchable(here, wish.watch)
+        require_alone(here, name, wish.watch)
 
 
 def _opened(here: Session, done: service_opening.Opened) -> Answer:
@@ -147,6 +149,7 @@ def show_run(run: str, /) -> Answer:
     timelines = [timeline_view(one, state) for one in state.timelines.values()]
     document = {
         **_summary(here, state, newest),
+        "written_as": original(state.run),
         "parent": state.parent,
         "parts": state.parts,
         "timelines": timelines,
@@ -280,6 +283,7 @@ def _run_lines(
     head = pairs(
         [
             ("run", f"{state.run} ({'closed' if state.closed else 'open'}), timeline {state.timeline}"),
+            ("written as", original(state.run) if original(state.run) != state.run else None),
             ("records", str(here.history.index.count(state.run))),
             *(("data", f"{ref.uri} (branch {ref.branch})") for ref in (state.interval.data if state.interval else ())),
             ("last record", f"{short(newest.record.id)}, step {newest.record.step}" if newest else "none yet"),

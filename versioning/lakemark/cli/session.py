@@ -108,6 +108,8 @@ class Session:
         if "progress" in self.__dict__:
             self.progress.close()
         made = self.__dict__.get("parts")
+        for trouble in made.troubles if made else ():
+            self.warn(trouble)
         opened = [made.__dict__.get(name) for name in ("ledger", "index")] if made else []
         opened += [getattr(self.__dict__.get("site"), "journal", None)]
         for one in opened:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ from urllib.parse import urlsplit
 
 from lakemark.cli.output import short, table
 from lakemark.cli.session import Answer, Session, session, would
-from lakemark.errors import Denied, LakemarkError, Misconfigured, Usage
+from lakemark.errors import Denied, LakemarkError, Misconfigured, Usage, quoted
 
 if TYPE_CHECKING:
     from lakemark.site import Parts
@@ -58,7 +59,8 @@ def init(
     _require_profile(profile, ledger)
     file = directory.absolute() / FILE
     if dry_run:
-        return _would_make(file, profile, ledger)
+        with _foreseen(file.parent):
+            return _would_make(file, profile, ledger)
     with _usable(file.parent):
         if profile == "reader":
             return _read(here, file, str(ledger), site=site or profile)
@@ -95,9 +97,30 @@ def _would_make(file: Path, profile: str, ledger: str | None) -> Answer:
 @contextmanager
 def _usable(directory: Path) -> Iterator[None]:
     """With `directory` made; what was made of it goes again where that comes to nothing. Raises Denied, Misconfigured."""
-    missing = [one for one in (directory, *directory.parents) if not one.exists()]
+    with _in_words(directory):
+        missing = [one for one in (directory, *directory.parents) if not one.exists()]
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            yield
+        finally:
+            with suppress(OSError):  # not empty: something came of it
+                for one in missing:
+                    one.rmdir()
+
+
+@contextmanager
+def _foreseen(directory: Path) -> Iterator[None]:
+    """Raises what making it would, as far as can be seen."""
+    with _in_words(directory):
+        nearest = next(one for one in (directory, *directory.parents) if one.exists())
+        if not nearest.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        yield
+
+
+@contextmanager
+def _in_words(directory: Path) -> Iterator[None]:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
         yield
     except PermissionError as error:
         raise Denied(
@@ -105,12 +128,8 @@ def _usable(directory: Path) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise Misconfigured(
-            f"{directory} can't be used: {error.strerror}", advice="Choose another directory."
+            f"{quoted(str(directory))} can't be used: {error.strerror}", advice="Choose another directory."
         ) from None
-    finally:
-        with suppress(OSError):  # not empty: something came of it
-            for one in missing:
-                one.rmdir()
 
 
 def _read(here: Session, file: Path, ledger: str, *, site: str) -> Answer:

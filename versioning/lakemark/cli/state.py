@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from lakemark.cli.output import instant, plain, size, table
 from lakemark.cli.session import Answer, Session, session
 from lakemark.cli.watch_state import seen, view, watch_problems
-from lakemark.errors import Incomplete
+from lakemark.errors import Incomplete, LakemarkError
 from lakemark.model.instants import to_text
 from lakemark.services.no_room import WaitingSave, place_of
 from lakemark.services.status import (
@@ -120,7 +120,6 @@ def _started(here: Session) -> Iterator[ServerSeen]:
 def _places(here: Session) -> Iterator[PlaceSeen]:
     """Tiers on this machine's file systems; those behind a server are `servers_of`'s."""
     from lakemark.settings import DirectoryTier, HotTree
-    from lakemark.site import identity_at
 
     seen = here.history.site().tiers
     for name, tier in here.settings.tiers.items():
@@ -130,17 +129,25 @@ def _places(here: Session) -> Iterator[PlaceSeen]:
         if hot and here.parts.reads_only:
             continue
         known = seen.get(f"{name}@{here.settings.node}" if hot else name)
-        found = identity_at(tier.path)
-        state = "present"
-        if known is None or known.retired:
-            state = "not registered in the ledger"
-        elif found is None:
-            state = "absent: no identity file there"
-        elif found != known.id:
-            state = f"another tier ({found[:8]}, not {known.id[:8]})"
+        state = _state(tier.path, None if known is None or known.retired else known.id)
         removable = isinstance(tier, DirectoryTier) and tier.removable
         full = _full(tier.path, tier.min_free) if hot else None
         yield PlaceSeen(name=name, state=state, removable=removable, full=full)
+
+
+def _state(path: Path, known: str | None) -> str:
+    """What lies at a tier's place, in words; `present` where it is the tier that the ledger knows."""
+    from lakemark.site import identity_at
+
+    if known is None:
+        return "not registered in the ledger"
+    try:
+        found = identity_at(path)
+    except LakemarkError as error:
+        return str(error)
+    if found is None:
+        return "absent: no identity file there"
+    return "present" if found == known else f"another tier ({found[:8]}, not {known[:8]})"
 
 
 def _full(path: Path, min_free: Fraction | int) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lakemark.cli.options import is_directory
 from lakemark.errors import Usage, quoted
 
 if TYPE_CHECKING:
@@ -15,17 +16,38 @@ if TYPE_CHECKING:
 _HOMES: Final = Path("/home")
 
 
-def require_watchable(here: Session, path: Path) -> None:
-    """Raises Usage. Links are followed."""
+def require_watchable(here: Session, path: Path, *, option: str = "--watch") -> None:
+    """Raises Usage, also for what is there and is no directory. Links are followed."""
     real = Path(os.path.realpath(path))
     why = next((why for what, place in _places(here) if (why := _overlap(real, place, what=what))), None)
     if why is None and (real.parent == _HOMES or any(home.is_relative_to(real) for home in _homes(here))):
         why = "is a home directory, or holds one"
+    if why is None and os.path.lexists(path) and not is_directory(path):
+        why = "is not a directory"
     if why is not None:
         raise Usage(
-            f"--watch {quoted(str(path))}: it {why}",
+            f"{option} {quoted(str(path))}: it {why}",
             advice="Name the one directory that this run's trainer saves into.",
         )
+
+
+def require_alone(here: Session, run: str, path: Path) -> None:
+    """Raises Usage where `path` lies in a directory of another open run, or holds one: its finds would be both runs'."""
+    from lakemark.services.find_saves import directories
+
+    real = Path(os.path.realpath(path))
+    for other in here.history.runs():
+        state = here.history.structure(other)
+        if other == run or state.closed:
+            continue
+        for place in directories(here.site, state):
+            theirs = Path(os.path.realpath(place))
+            if theirs != real and (real.is_relative_to(theirs) or theirs.is_relative_to(real)):
+                how = "lies in" if real.is_relative_to(theirs) else "holds"
+                raise Usage(
+                    f"--watch {quoted(str(path))}: it {how} {quoted(str(place))}, where the open run {other} saves",
+                    advice=f"Let each run save beside the others, or close that one: lakemark run close {other}",
+                )
 
 
 def _overlap(real: Path, place: Path, *, what: str) -> str | None:

@@ -4,7 +4,8 @@ Disposable: of another schema, or damaged, it is made anew from the ledger. Noth
 but for the alarms.
 """
 
+from lakemark.index.passing import passing_index
 from lakemark.index.reading import Page, Selection
 from lakemark.index.whole import Index, Source
 
-__all__ = ["Index", "Page", "Selection", "Source"]
+__all__ = ["Index", "Page", "Selection", "Source", "passing_index"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -85,11 +86,19 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def _as_ours(path: Path, text: str) -> LakemarkError:
-    if "full" in text:
+    if "full" in text or ("I/O" in text and _is_full(path)):
         return NoRoom(f"the index {path}: {text}", advice="Make room on its file system.")
     if "locked" in text or "busy" in text:
         return StoreUnavailable(f"the index {path}: {text}", advice="Another process is filling it; try again.")
     return Denied(f"the index {path}: {text}", advice="Give lakemark's user the right to write it, or remove it.")
+
+
+def _is_full(path: Path) -> bool:
+    """SQLite says `disk I/O error` where it finds no room for the file that its processes share."""
+    try:
+        return os.statvfs(path.parent).f_bavail == 0
+    except OSError:
+        return False
 
 
 def _not_there(path: Path) -> NotFound:

@@ -290,6 +290,9 @@ class Workspace(Protocol):
     def move_aside(self, paths: Iterable[Path], into: Path) -> tuple[Path, ...]:
         """Renames each of `paths` into the directory `into` (made if need be), durably; answers where they are now."""
 
+    def alone(self, directory: Path) -> AbstractContextManager[None]:
+        """Held by one process at a time, which others wait for; the directory is made if need be."""
+
     def points(self, pointer: Pointer) -> bool:
         """Whether what lies at its path is so already."""
 
@@ -386,7 +389,7 @@ class Journal(Protocol):
         """What `note_digest` was told of this very file."""
 
     def bind_directory(self, path: Path, directory: Directory) -> None:
-        """From now on finds in `path` belong to this attempt."""
+        """From now on finds in `path` belong to this attempt. Links are followed: it is the same under another name."""
 
     def directory(self, path: Path) -> Directory | None: ...
 

@@ -183,7 +183,8 @@ def _recheck(site: Site, run: str, rechecks: Iterable[Recheck], result: Demoted)
 def _thin(site: Site, run: str) -> list[str]:
     """Where hot is full, with `when_full: thin`: drops last copies of what retention would not keep, oldest first, loudly.
 
-    Never the newest, a held record, or the target of an open rollback.
+    Never the newest, a held record, the target of an open rollback, or what gives no room back: all its files are the
+    trainer's still, under other names.
     """
     state = site.ledger.run(run)
     if site.policies.when_full != "thin" or not site.hot.full() or state.blocked is not Means.IGNORE:
@@ -196,6 +197,8 @@ def _thin(site: Site, run: str) -> list[str]:
         if not site.hot.full():
             break
         held = checkpoint(site, found)
+        if not any(file.names == 1 for file in site.workspace.files(site.hot.path(held))):
+            continue
         if _record_thinned(site, found):
             site.progress.step("thin.recorded")
             site.hot.drop(held, now=site.now())

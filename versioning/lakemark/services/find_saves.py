@@ -40,7 +40,10 @@ def commit_found(site: Site) -> Saves:
 
 def commit_run(site: Site, state: RunState, saves: Saves) -> None:
     """The same for one run; `saves` gets what came of it."""
-    commit_announced(site, state.run, saves)
+    try:
+        commit_announced(site, state.run, saves)
+    except LakemarkError as error:
+        saves.failed.append((site.spool(state.run), error))
     for directory in directories(site, state):
         _directory(site, state.run, directory, saves)
 
@@ -146,7 +149,8 @@ def _is_another_s(site: Site, run: str, directory: Path) -> bool:
     if bound is None or bound.run == run:
         return False
     state = site.ledger.run(bound.run)
-    return state.exists and not state.closed and directory in directories(site, state)
+    places = directories(site, state)
+    return state.exists and not state.closed and any(site.journal.directory(place) == bound for place in places)
 
 
 def _bind(site: Site, run: str, directory: Path) -> None:

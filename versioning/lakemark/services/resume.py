@@ -76,13 +76,14 @@ def resume(
     site.progress.step("resume.recorded")
     state = site.ledger.run(run)
     timeline = state.attempts[attempt].timeline
-    unshare(site, state)
-    arranged = arrange(site, state, found, to=to, aside=aside_of(to, job=job, attempt=attempt))
-    directory = Directory(run=run, timeline=timeline, attempt=attempt, sequence=state.sequence)
-    site.journal.bind_directory(to, directory)
-    site.progress.step("resume.bound")
-    run_file = _tell(site, found, arranged.path, attempt=attempt, timeline=timeline)
-    site.progress.step("resume.told")
+    with site.workspace.alone(to):
+        unshare(site, state)
+        arranged = arrange(site, state, found, to=to, aside=aside_of(to, job=job, attempt=attempt))
+        directory = Directory(run=run, timeline=timeline, attempt=attempt, sequence=state.sequence)
+        site.journal.bind_directory(to, directory)
+        site.progress.step("resume.bound")
+        run_file = _tell(site, found, arranged.path, attempt=attempt, timeline=timeline)
+        site.progress.step("resume.told")
     interval = state.interval
     return Resumed(
         found=found,

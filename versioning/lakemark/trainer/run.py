@@ -157,6 +157,8 @@ class Run:
         if number < 0 or number != step:
             raise ValueError("a step is a whole number, not negative")
         place = os.fsdecode(path)
+        if not place:
+            raise ValueError("its path is empty")
         if _REMOTE.match(place):
             raise ValueError("it was saved to an object store, not to a file system of this node")
         place = os.path.abspath(place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -112,6 +113,10 @@ class MemoryWorkspace:
 
     def swap(self, draft: Path, path: Path, *, keep: Path) -> Path | None:
         return self.move_aside([draft], keep)[0] if workspace_parts.swap(self.disk, draft, path) else None
+
+    def alone(self, directory: Path) -> AbstractContextManager[None]:
+        self.disk.mkdir(directory)
+        return nullcontext()
 
     def tidy(self, path: Path) -> None:
         workspace_parts.tidy(self.disk, path)
