@@ -30,14 +30,15 @@ def tree(leaves=LEAVES, *, ocdbt=True, full=True):
     return {"tree_metadata": dict(leaves), "use_ocdbt": ocdbt, "store_array_data_equal_to_fill_value": full}
 
 
-def orbax_state(folder, *, processes=1, leaves=LEAVES):
-    """One item with OCDBT."""
+def orbax_state(folder, *, processes=1, leaves=LEAVES, old=False):
+    """One item with OCDBT. old: as before 0.11.9, which tell of no process."""
     as_json(folder / "_METADATA", tree(leaves))
     as_json(folder / "_sharding", {"cGFyYW1zLnc=": "cpu:0"})
     save(folder / "manifest.ocdbt", MANIFEST)
     save(folder / "d/2df68153e9129c727120cec1d77ad758", ocdbt_file())
     for process in range(processes):
-        as_json(folder / f"array_metadatas/process_{process}", {"array_metadatas": []})
+        if not old:
+            as_json(folder / f"array_metadatas/process_{process}", {"array_metadatas": []})
         save(folder / f"ocdbt.process_{process}/manifest.ocdbt", MANIFEST)
         save(folder / f"ocdbt.process_{process}/d/827f8eb7c65ec015c7fad2d58889c196", ocdbt_file())
 

@@ -23,7 +23,6 @@ WHOLE = (
 )
 LOST_UNSEEN = {
     "orbax": [
-        r"_CHECKPOINT_METADATA",  # written since 0.5
         r"commit_success\.txt",  # on a disk written since 0.12; seen where items of the step are marked
         r"(.*/)?ocdbt\.process_\d+/d/[0-9a-f]{32}",  # nodes of a process that the merged tree needs no more
         r"(.*/)?_sharding",  # written since 0.5, not needed to read

@@ -358,6 +358,18 @@ def test_ray_before_v2(tmp_path):
     assert second.why == "neither result.json beside it nor a later report names it"
 
 
+def test_ray_before_v2_while_it_removes_the_oldest(tmp_path):
+    """Whatever is left, a later report says that it was done."""
+    save(tmp_path / "exp/.validate_storage_marker")
+    for number in range(4):
+        for name in ("model", "optimizer"):
+            save(tmp_path / f"exp/trial/checkpoint_00000{number}/{name}.pt", torch_zip((name,)))
+    assert [one.verdict for one in RECOGNISER.find(tmp_path)] == [Verdict.COMPLETE] * 3 + [Verdict.INCOMPLETE]
+    (tmp_path / "exp/trial/checkpoint_000000/optimizer.pt").unlink()
+    first = next(iter(RECOGNISER.find(tmp_path)))
+    assert first.why == "no optimizer.pt, which the step after has"
+
+
 def test_ray_before_v2_while_it_trains(tmp_path):
     """Results are copied beside the checkpoints every few minutes; until then a later report says that one is done."""
     save(tmp_path / "exp/.validate_storage_marker")
@@ -453,6 +465,19 @@ def test_bytecheckpoint_that_has_not_all_its_parts(tmp_path):
     assert (judged(folder).framework, judged(folder).verdict) == ("bytecheckpoint", Verdict.INCOMPLETE)
     (folder / "model/.metadata").unlink()
     assert judged(folder).why == "no model/.metadata"
+
+
+def test_bytecheckpoint_whose_extra_states_are_written_first(tmp_path):
+    folder = tmp_path / "global_step_8"
+    for name in ("model", "optimizer"):
+        (folder / name).mkdir(parents=True)
+    save(folder / "extra_state/extra_state_rank_0.pt", torch_zip(("rng", "lr_scheduler")))
+    (found,) = RECOGNISER.find(tmp_path)
+    assert (found.framework, found.step, found.verdict) == ("bytecheckpoint", 8, Verdict.INCOMPLETE)
+    assert "no model/.metadata" in found.why
+    for name in ("model", "optimizer"):
+        (folder / name).rmdir()
+    assert judged(folder).why == "no model"
 
 
 @pytest.mark.parametrize(("name", "framework"), [("step8-tmp", "olmo-core"), ("tmp_step-8", "torch_checkpointing")])

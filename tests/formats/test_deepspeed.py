@@ -281,3 +281,21 @@ def test_a_universal_checkpoint_is_not_compared_with_those_it_was_made_of(tmp_pa
     assert {one.verdict for one in found(tmp_path).values()} == {Verdict.COMPLETE}
     universal(tmp_path / "global_step10_universal", parameters=("0.weight",))
     assert found(tmp_path)["global_step10_universal"].why == "parameters for 2 of 3 ranks, as the step before has"
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_a_model_rank_without_its_optimizer(tmp_path, stage):
+    """Of one data rank nothing else says that the optimizer's last file is still to come."""
+    folder = deepspeed(tmp_path / "global_step5", dp=1, mp=2, stage=stage)
+    assert only(tmp_path).verdict is Verdict.COMPLETE
+    (folder / "zero_pp_rank_0_mp_rank_01_optim_states.pt").unlink()
+    assert only(tmp_path).why == "no optim_states of model rank 1, and it has model_states"
+
+
+def test_weights_in_parts_come_with_an_optimizer(tmp_path):
+    folder = deepspeed(tmp_path / "global_step5", dp=3, stage=3, told=False)
+    (folder / "zero_pp_rank_2_mp_rank_00_optim_states.pt").unlink()
+    assert only(tmp_path).why == "optim_states for 2 of 3 data ranks"
+    for file in folder.glob("*optim_states.pt"):
+        file.unlink()
+    assert only(tmp_path).why == "no optim_states, and its weights are in parts"

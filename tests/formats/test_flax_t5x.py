@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 
 from lakemark.formats import recogniser
@@ -22,6 +24,8 @@ def only(root):
         ("checkpoint_900", 900),
         ("checkpoint_10.0", 10),
         ("checkpoint_0.5", None),
+        ("checkpoint_2.5e-05", None),
+        ("checkpoint_1e-05", None),
         ("checkpoint_1e3", 1000),
         ("mine_7", 7),
         ("a b,c=d:_7", 7),
@@ -198,6 +202,34 @@ def test_t5x_with_an_empty_chunk(tmp_path):
     t5x(tmp_path / "checkpoint_5")
     save(tmp_path / "checkpoint_5/target.encoder.kernel/0.0", b"")
     assert only(tmp_path).why == "target.encoder.kernel/0.0 is empty"
+
+
+def test_t5x_that_a_copy_has_begun(tmp_path):
+    """In order of names: the state comes before the arrays that it names."""
+    t5x(tmp_path / "whole/checkpoint_9")
+    for name in ("checkpoint", "train_ds-000-of-001.index", "train_ds-000-of-001.data-00000-of-00001"):
+        save(tmp_path / "checkpoint_9" / name, (tmp_path / "whole/checkpoint_9" / name).read_bytes())
+    shutil.rmtree(tmp_path / "whole")
+    assert found(tmp_path) == [("checkpoint_9", "t5x", 9, "incomplete")]
+    t5x(tmp_path / "checkpoint_9")
+    assert found(tmp_path) == [("checkpoint_9", "t5x", 9, "complete")]
+    save(tmp_path / "checkpoint_9/target.encoder.kernel/.0.0.x7Yz12", b"chunk")
+    assert "unfinished files inside" in only(tmp_path).why
+    (tmp_path / "checkpoint_9/target.encoder.kernel/.0.0.x7Yz12").unlink()
+    save(tmp_path / "checkpoint_9/train_ds-000-of-001.index", b"")
+    assert only(tmp_path).why == "train_ds-000-of-001.index is empty"
+
+
+def test_t5x_that_was_not_removed_to_the_end(tmp_path):
+    save(tmp_path / "checkpoint_9/train_ds-000-of-001.index", b"\0" * 60)
+    assert found(tmp_path) == [("checkpoint_9", "t5x", 9, "incomplete")]
+
+
+def test_a_state_in_what_flax_s_guide_calls_a_model(tmp_path):
+    save(tmp_path / "checkpoint_5", msgpack({"model": STATE, "config": {"width": 8}}))
+    one = only(tmp_path)
+    assert {"weights", "optimizer"} <= set(one.present)
+    assert one.gaps == ()
 
 
 def test_t5x_without_a_model(tmp_path):

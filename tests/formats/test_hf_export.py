@@ -44,6 +44,17 @@ def test_only_begun(tmp_path):
     assert (only(tmp_path).framework, only(tmp_path).verdict) == ("safetensors", Verdict.INCOMPLETE)
 
 
+@pytest.mark.parametrize("inside", ["", "reward/"])
+def test_an_adapter_without_its_configuration(tmp_path, inside):
+    save(tmp_path / "step-20/adapter_model.safetensors", safetensors())
+    as_json(tmp_path / "step-20/adapter_config.json", {})
+    save(tmp_path / f"step-20/{inside}adapter_model.safetensors", safetensors())
+    as_json(tmp_path / f"step-20/{inside}adapter_config.json", {})
+    assert only(tmp_path).verdict is Verdict.COMPLETE
+    (tmp_path / f"step-20/{inside}adapter_config.json").unlink()
+    assert only(tmp_path).why == f"no {inside}adapter_config.json (written last)"
+
+
 def test_with_what_a_trainer_saves_it_is_none(tmp_path):
     save(export(tmp_path / "step-20") / "optimizer.pt", torch_zip(("state",)))
     assert only(tmp_path).framework == "generic"

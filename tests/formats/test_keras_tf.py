@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from lakemark.formats import recogniser
@@ -29,12 +31,30 @@ def only(root):
         ("a b=1.5_03.keras", 3),
         ("e7.keras", 7),
         ("ckpt12.weights.h5", 12),
+        ("model-03-1.20e-05.keras", 3),
+        ("model-03-nan.keras", 3),
+        ("model-03-val_loss=inf.keras", 3),
+        ("weights-improvement-03-0.95.hdf5", 3),
+        ("weights-ep003-loss0.512-val_loss-0.40.h5", 3),
+        ("cp-003-2.keras", 2),
     ],
 )
 def test_epochs_are_counted(tmp_path, name, step):
     save(tmp_path / name, keras() if name.endswith(".keras") else hdf5())
     framework = "keras" if name.endswith(".keras") else "keras-weights"
     assert found(tmp_path) == [(name, framework, step, "complete")]
+
+
+def test_a_batch_of_an_epoch(tmp_path):
+    for name in ("cp-001-5", "cp-002-1", "cp-002-5"):
+        save(tmp_path / f"{name}.keras", keras())
+    save(tmp_path / "mnist-28-03.weights.h5", hdf5())
+    assert [(name, step) for name, _, step, _ in found(tmp_path)] == [
+        ("cp-001-5.keras", 1),
+        ("cp-002-1.keras", 2),
+        ("cp-002-5.keras", 2),
+        ("mnist-28-03.weights.h5", 3),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -112,6 +132,20 @@ def test_shards_are_one_checkpoint(tmp_path):
     assert "big-4_00001.weights.h5 is missing" in only(tmp_path).why
 
 
+@pytest.mark.parametrize("total", [10**6, 10**400, 1e308])
+def test_shards_of_which_more_are_to_come(tmp_path, total):
+    """The index is written after each of them."""
+    weights = {"/layers/dense/vars": ["big-4_00000.weights.h5"]}
+    as_json(tmp_path / "big-4.weights.json", {"metadata": {"total_size": 1}, "weight_map": weights})
+    save(tmp_path / "big-4_00000.weights.h5", hdf5())
+    assert only(tmp_path).verdict.value == "complete"
+    save(tmp_path / "big-4_00001.weights.h5", hdf5())
+    assert only(tmp_path).why == "big-4.weights.json does not name big-4_00001.weights.h5 yet"
+    (tmp_path / "big-4_00001.weights.h5").unlink()
+    as_json(tmp_path / "big-4.weights.json", {"metadata": {"total_size": total}, "weight_map": weights})
+    assert only(tmp_path).why.startswith("the shards have ")
+
+
 def test_shards_without_their_index_are_unfinished(tmp_path):
     save(tmp_path / "big-4_00000.weights.h5", hdf5())
     assert found(tmp_path) == [("big-4.weights.json", "keras-weights", 4, "incomplete")]
@@ -139,6 +173,17 @@ def test_the_backup_says_how_many_epochs_are_done(tmp_path, text, step, verdict)
     assert one.notes == ("latest.weights.h5.bkp is of the backup before it",)
 
 
+def test_a_backup_that_was_broken_off_before_it_said_the_epoch(tmp_path):
+    """It is written over: what lies beside the new weights says what the old ones were."""
+    weights = save(tmp_path / "latest.weights.h5", hdf5())
+    said = save(tmp_path / "training_metadata.json", '{"epoch": 2, "batch": 0}')
+    os.utime(said, (1000, 1000))
+    os.utime(weights, (1001, 1001))
+    assert only(tmp_path).verdict.value == "complete"
+    os.utime(weights, (1030, 1030))
+    assert only(tmp_path).why == "training_metadata.json is of the backup before, latest.weights.h5 is newer"
+
+
 def test_tensorflow_is_a_prefix(tmp_path):
     tensorflow(tmp_path, "ckpt-50")
     tf_pointer(tmp_path, "ckpt-50")
@@ -151,7 +196,16 @@ def test_tensorflow_is_a_prefix(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "step"), [("model.ckpt-100", 100), ("cp-0004.ckpt", 4), ("ckpt=a,b:1-7", 7), ("line\nbreak-7", 7)]
+    ("name", "step"),
+    [
+        ("model.ckpt-100", 100),
+        ("cp-0004.ckpt", 4),
+        ("ckpt=a,b:1-7", 7),
+        ("line\nbreak-7", 7),
+        ("weights.03-0.72", 3),
+        ("cp-03-1.20e-05.ckpt", 3),
+        ("weights.03-nan.ckpt", 3),
+    ],
 )
 def test_prefixes(tmp_path, name, step):
     tensorflow(tmp_path, name)
@@ -233,5 +287,9 @@ def test_a_saved_model_is_an_export(tmp_path):
 
 def test_what_tensorflow_is_writing(tmp_path):
     save(tmp_path / "ckpt-100_temp/part-00000-of-00001.data-00000-of-00001.tempstate12", b"x")
+    save(tmp_path / f"model.ckpt-200_temp_{'0a' * 16}/part-00000-of-00001.index.tempstate3", b"x")
     save(tmp_path / "other_temp/notes.txt", b"x")
-    assert found(tmp_path) == [("ckpt-100_temp", "tf", 100, "temporary")]
+    assert found(tmp_path) == [
+        ("ckpt-100_temp", "tf", 100, "temporary"),
+        (f"model.ckpt-200_temp_{'0a' * 16}", "tf", 200, "temporary"),
+    ]

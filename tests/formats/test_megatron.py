@@ -1,5 +1,7 @@
 """Megatron's distributed and legacy checkpoints, the tracker, and the local ones of the resiliency extension."""
 
+import os
+
 import pytest
 
 from lakemark.ports import Verdict
@@ -33,6 +35,16 @@ def test_a_config_that_is_empty_and_a_common_part_that_is_gone(tmp_path):
     assert only(tmp_path).why == "no common.pt"
 
 
+def test_a_save_to_the_same_place_that_broke_off_after_the_common_part(tmp_path):
+    folder = megatron(tmp_path / "iter_0000500")
+    for name in (".metadata", "__0_0.distcp", "__1_0.distcp", "metadata.json"):
+        os.utime(folder / name, (1000, 1000))
+    os.utime(folder / "common.pt", (1001, 1001))
+    assert only(tmp_path).verdict is Verdict.COMPLETE
+    os.utime(folder / "common.pt", (4600, 4600))
+    assert only(tmp_path).why == "common.pt newer than metadata.json (overwrite in place?)"
+
+
 @pytest.mark.parametrize("name", ["iter_0000500", "iter_12345678"])
 def test_the_iteration_is_seven_digits_or_more(tmp_path, name):
     megatron(tmp_path / name)
@@ -55,6 +67,12 @@ def test_other_formats_have_no_config(tmp_path):
     assert verdict(tmp_path, "iter_0000500") == ("megatron-dist", 500, "complete")
 
 
+def test_objects_say_that_a_config_is_to_come(tmp_path):
+    """torch_dist alone has them: a copy that was broken off looks like the other formats else."""
+    megatron(tmp_path / "iter_0000500", common=False, config=False, fqns=("model.w", "rng_state/shard_0.0_1.1"))
+    assert only(tmp_path).why == "no metadata.json"
+
+
 def test_a_config_that_only_siblings_have(tmp_path):
     megatron(tmp_path / "iter_0000500", common=False)
     megatron(tmp_path / "iter_0001000", common=False, config=False)
@@ -75,6 +93,8 @@ def test_files_that_come_later_or_are_named_elsewhere(tmp_path):
     assert "train_dataloader_dprank: 1 missing of 3" in only(tmp_path).why
     as_json(folder / "integrity.json", {"algorithm": "sha256", "files": {"__5_0.distcp": "00"}})
     assert "__5_0.distcp missing, integrity.json names it" in only(tmp_path).why
+    save(folder / "integrity.json", '{"algorithm": "sha256", "fil')
+    assert "integrity.json: JSON empty or cut" in only(tmp_path).why
 
 
 @pytest.mark.parametrize(
@@ -119,9 +139,20 @@ def test_the_backend_zarr(tmp_path):
     save(folder / "common.pt", torch_zip(("args", "opt_param_scheduler")))
     as_json(folder / "metadata.json", {"sharded_backend": "zarr"})
     assert "no */.zarray" in only(tmp_path).why
-    save(folder / "model.w/.zarray", "{}")
+    array = {"zarr_format": 2, "shape": [4, 8], "chunks": [2, 8], "dtype": "bfloat16", "compressor": None}
+    as_json(folder / "model.w/.zarray", array)
+    save(folder / "model.w/0.0", bytes(32))
+    assert only(tmp_path).why == "model.w: 1 of 2 chunks"
+    save(folder / "model.w/1.0", bytes(31))
+    assert only(tmp_path).why == "model.w/1.0: cut or damaged"
+    save(folder / "model.w/1.0", bytes(32))
+    save(folder / "model.w.sync/1.0")
     assert verdict(tmp_path, "iter_0000500") == ("megatron-dist", 500, "complete")
+    assert only(tmp_path).gaps == ("no optimizer",)
+    as_json(folder / "optimizer.state.exp_avg.w/.zarray", array | {"shape": [2, 8]})
+    save(folder / "optimizer.state.exp_avg.w/0.0", bytes(32))
     assert {"weights", "optimizer", "scheduler"} <= set(only(tmp_path).present)
+    assert only(tmp_path).roles["optimizer.state.exp_avg.w/0.0"] == "optimizer"
 
 
 @pytest.mark.parametrize(
@@ -163,6 +194,29 @@ def test_the_last_legacy_rank_where_the_arguments_say_how_many(tmp_path):
     megatron_legacy(tmp_path / "iter_0001000", names=["mp_rank_00"], split=split)
     assert verdict(tmp_path, "iter_0000500") == ("megatron-legacy", 500, "complete")
     assert found(tmp_path)["iter_0001000"].why == "1 of 2 model ranks, as mp_rank_00/model_optim_rng.pt says"
+
+
+def test_experts_that_are_split_otherwise(tmp_path):
+    """Two tensor ranks, four expert ranks on as many devices: not every tensor rank meets every expert rank."""
+    names = [f"mp_rank_{rank % 2:02d}_{rank:03d}" for rank in range(4)]
+    sizes = {"tensor_model_parallel_size": 2, "expert_model_parallel_size": 4, "expert_tensor_parallel_size": 1}
+    folder = tmp_path / "iter_0000500"
+    for name in names:
+        save(folder / name / "model_optim_rng.pt", torch_zip(values={"model": {"w": [1.5]}, "args": sizes}))
+    assert verdict(tmp_path, "iter_0000500") == ("megatron-legacy", 500, "complete"), only(tmp_path).why
+    (folder / names[-1] / "model_optim_rng.pt").unlink()
+    (folder / names[-1]).rmdir()
+    assert only(tmp_path).why == "3 of 4 model ranks, as mp_rank_00_000/model_optim_rng.pt says"
+
+
+def test_experts_that_are_split_as_the_rest(tmp_path):
+    sizes = {"tensor_model_parallel_size": 2, "expert_model_parallel_size": 2, "expert_tensor_parallel_size": 2}
+    for name in ("mp_rank_00_000", "mp_rank_01_001"):
+        save(
+            tmp_path / f"iter_0000500/{name}/model_optim_rng.pt",
+            torch_zip(values={"model": {"w": [1.5]}, "args": sizes}),
+        )
+    assert "2 of 4 model ranks, as mp_rank_00_000/model_optim_rng.pt says" in only(tmp_path).why
 
 
 def test_release_names_no_step(tmp_path):

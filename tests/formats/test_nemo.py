@@ -7,8 +7,8 @@ import tarfile
 import pytest
 
 from lakemark.ports import Verdict
-from tests.formats.builders import save
-from tests.formats.library_builders import found, megatron, only, verdict
+from tests.formats.builders import safetensors, save, torch_zip
+from tests.formats.library_builders import found, index_of, megatron, only, verdict
 
 NAME = "model_name=0--val_loss=2.35-step=500-consumed_samples=4000.0"
 
@@ -65,6 +65,57 @@ def test_what_makes_it_nemo_s(tmp_path):
     assert verdict(tmp_path, "mine/weights") == ("megatron-dist", None, "complete")
 
 
+def test_folders_of_these_names_that_are_somebody_s(tmp_path):
+    """A run that keeps its weights and its context: what lies in these is still looked for."""
+    save(tmp_path / "project/context/prompt.txt")
+    nemo(tmp_path / "project/weights" / NAME)
+    assert list(found(tmp_path)) == [f"project/weights/{NAME}"]
+
+
+def test_weights_without_a_config_where_the_others_have_one(tmp_path):
+    folder = nemo(tmp_path / NAME)
+    for name in ("metadata.json", "common.pt"):
+        (folder / "weights" / name).unlink()
+    assert only(tmp_path).verdict is Verdict.COMPLETE
+    nemo(tmp_path / NAME.replace("step=500", "step=1000"))
+    assert found(tmp_path)[NAME].why == "no weights/metadata.json, and its siblings have one"
+
+
+@pytest.mark.parametrize(
+    ("inside", "weights"),
+    [("hf_weights", "model.safetensors"), ("hf_adapter", "adapter_model.safetensors")],
+)
+def test_models_of_hugging_face(tmp_path, inside, weights):
+    """Its weights, then `trainer.pt`, then the context."""
+    name = "default--reduced_train_loss=0.0112-epoch=2-step=3"
+    folder = tmp_path / name
+    save(folder / inside / weights, safetensors())
+    save(folder / inside / "config.json", "{}")
+    assert verdict(tmp_path, name) == ("nemo2", 3, "incomplete")
+    save(folder / "trainer.pt", torch_zip(("optimizer_states", "lr_schedulers", "global_step")))
+    assert "no context" in only(tmp_path).why
+    save(folder / "context/io.json", "{}")
+    one = only(tmp_path)
+    assert (one.verdict, one.gaps) == (Verdict.COMPLETE, ("no rng",)), one.why
+    assert (one.roles[f"{inside}/{weights}"], one.roles["trainer.pt"]) == ("weights", "trainer")
+    save(folder / inside / weights, safetensors()[:-1])
+    assert f"{inside}/{weights}: " in only(tmp_path).why
+    (folder / inside / weights).unlink()
+    assert only(tmp_path).why == "no weights"
+
+
+def test_a_shard_of_hugging_face_s_that_is_gone(tmp_path):
+    folder = nemo(tmp_path / NAME)
+    shutil.rmtree(folder / "weights")
+    for at in (1, 2):
+        save(folder / f"hf_weights/model-0000{at}-of-00002.safetensors", safetensors())
+    index_of(folder / "hf_weights", ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"])
+    save(folder / "trainer.pt", torch_zip(("optimizer_states",)))
+    assert only(tmp_path).verdict is Verdict.COMPLETE, only(tmp_path).why
+    (folder / "hf_weights/model-00002-of-00002.safetensors").unlink()
+    assert "1 of 2 missing" in only(tmp_path).why
+
+
 @pytest.mark.parametrize("name", ["__0_0.distcp", ".metadata", "metadata.json", "common.pt"])
 def test_cut_weights(tmp_path, name):
     file = nemo(tmp_path / NAME) / "weights" / name
@@ -78,6 +129,13 @@ def test_a_mark_beside_it_says_that_it_is_not_done(tmp_path):
     assert verdict(tmp_path, NAME) == ("nemo2", 500, "incomplete")
     assert f"{NAME}-unfinished lies beside it" in found(tmp_path)[NAME].why
     assert verdict(tmp_path, f"{NAME}-unfinished") == ("nemo-marker", None, "marker")
+
+
+def test_nemo_1_marks_folders_of_megatron_core(tmp_path):
+    megatron(tmp_path / NAME)
+    assert verdict(tmp_path, NAME) == ("megatron-dist", 500, "complete")
+    save(tmp_path / f"{NAME}-unfinished", b"")
+    assert found(tmp_path)[NAME].why == f"{NAME}-unfinished lies beside it"
 
 
 def test_the_last_is_a_link_or_a_folder(tmp_path):
@@ -112,6 +170,12 @@ def test_archives(tmp_path):
     for length in (0, 100, 512, 2000, len(whole) - 10240):
         save(tmp_path / "megatron_gpt.nemo", whole[:length])
         assert only(tmp_path).verdict is Verdict.INCOMPLETE, length
+
+
+def test_a_text_that_is_called_an_archive(tmp_path):
+    save(tmp_path / "Dockerfile.ci.nemo", "FROM scratch\n" * 100)
+    save(tmp_path / "short.nemo", "x")
+    assert found(tmp_path) == {}
 
 
 def test_a_compressed_archive_can_t_be_told(tmp_path):

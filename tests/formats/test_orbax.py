@@ -27,6 +27,10 @@ def only(root):
         ("step_00000100", 100),
         ("0000100", 100),
         ("checkpoint_900", 900),
+        ("checkpoint_10.0", 10),
+        ("checkpoint_0.5", None),
+        ("checkpoint_1e-05", None),
+        ("run.7", 7),
         ("model=a,b:c_7", 7),
         ("line\nbreak_7", 7),
     ],
@@ -54,7 +58,7 @@ def test_arrays_in_folders_of_their_own_have_their_own_roles(tmp_path):
 
 
 def test_a_state_of_weights_alone_is_said_to_be_that(tmp_path):
-    orbax_state(tmp_path / "7/params", leaves=(leaf("params", "w"), leaf("step", kind="scalar")))
+    orbax_state(tmp_path / "7/params", leaves=(leaf("params", "w"), leaf("step", kind="scalar")), old=True)
     one = only(tmp_path)
     assert (one.present, one.possible, one.resumable) == (("weights",), (), False)
     assert "weights only: not resumable" in one.why
@@ -165,14 +169,14 @@ def test_metadata_that_are_not_what_orbax_writes(tmp_path, value):
 
 def test_older_steps_without_metadata_of_the_step(tmp_path):
     """0.4: items alone, renamed; copied from a disk to a bucket they have no marker, and are whole."""
-    orbax_state(tmp_path / "100/default")
-    orbax_state(tmp_path / "100/items")
+    orbax_state(tmp_path / "100/default", old=True)
+    orbax_state(tmp_path / "100/items", old=True)
     assert found(tmp_path) == [("100", "orbax", 100, "complete")]
 
 
 def test_a_run_whose_name_ends_in_a_number_is_no_step(tmp_path):
     for step in (100, 200):
-        orbax_state(tmp_path / "exp_1" / str(step))
+        orbax_state(tmp_path / "exp_1" / str(step), old=True)
     assert found(tmp_path) == [("100", "orbax", 100, "complete"), ("200", "orbax", 200, "complete")]
     assert RECOGNISER.judge(tmp_path / "exp_1").framework == "generic"
 
@@ -255,6 +259,85 @@ def test_items_that_do_not_say_what_they_are_to_a_bucket_s_step(tmp_path):
     for name in ("_CHECKPOINT_METADATA", "commit_success.txt"):
         (tmp_path / "5" / name).unlink()
     assert "no commit_success.txt" in only(tmp_path).why
+
+
+@pytest.mark.parametrize(("run", "name"), [("seed_1", "params"), ("3", "best"), ("trial-7", "step_40")])
+def test_a_run_whose_checkpoints_are_named_by_the_user(tmp_path, run, name):
+    standalone(tmp_path / run / name)
+    assert [str(one.path.relative_to(tmp_path)) for one in RECOGNISER.find(tmp_path)] == [f"{run}/{name}"]
+
+
+def test_arrays_before_the_tree_that_names_them(tmp_path):
+    """Without a marker and without metadata of the step, as in a copy or before 0.5."""
+    orbax_zarr(tmp_path / "9/state")
+    orbax_state(tmp_path / "9/params", old=True)
+    for name in ("_METADATA", "_sharding"):
+        (tmp_path / "9/state" / name).unlink()
+    assert only(tmp_path).why == "no state/_METADATA"
+    for name in ("params.w", "opt_state.0.mu.w", "step"):
+        shutil.rmtree(tmp_path / "9/state" / name)
+    as_json(tmp_path / "9/state/array_metadatas/process_0", {"array_metadatas": []})
+    assert only(tmp_path).why == "no _CHECKPOINT_METADATA; no state/_METADATA"
+
+
+def test_arrays_of_a_handler_of_the_user_s(tmp_path):
+    orbax(tmp_path / "9", items=("state", "mine"), handlers={"state": "PyTreeCheckpointHandler", "mine": "my.Handler"})
+    shutil.rmtree(tmp_path / "9/mine")
+    save(tmp_path / "9/mine/commit_success.txt", "done")
+    zarr(tmp_path / "9/mine/table")
+    save(tmp_path / "9/mine/table/commit_success.txt", "done")
+    assert only(tmp_path).verdict.value == "complete", only(tmp_path).why
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        ("_CHECKPOINT_METADATA", "commit_success.txt", "metrics", "state/commit_success.txt", "params/commit_success.txt"),
+        ("_CHECKPOINT_METADATA", "state", "params"),
+        ("_CHECKPOINT_METADATA", "commit_success.txt", "metrics", "params", "state/manifest.ocdbt", "state/_METADATA",
+         "state/_sharding", "state/array_metadatas", "state/ocdbt.process_0", "state/commit_success.txt"),
+        ("state/manifest.ocdbt", "state/_METADATA", "state/_sharding", "state/array_metadatas", "state/ocdbt.process_0",
+         "state/d"),
+    ],
+)  # fmt: skip
+def test_a_step_that_was_not_removed_to_the_end(tmp_path, gone):
+    orbax(tmp_path / "step_9", items=("state", "params", "metrics"))
+    save(tmp_path / "step_9/state/opt_state.0/c/0", b"chunk")
+    for name in gone:
+        path = tmp_path / "step_9" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    assert found(tmp_path) == [("step_9", "orbax", 9, "incomplete")]
+
+
+def test_a_step_of_before_of_which_no_weights_are_left(tmp_path):
+    orbax_zarr(tmp_path / "step_9/rng/jax_random_key", arrays=("checkpoint",), leaves=(leaf("checkpoint"),))
+    assert only(tmp_path).why == "no _CHECKPOINT_METADATA"
+    as_json(tmp_path / "step_9/model_config/_METADATA", tree((leaf("config", kind="string"),)))
+    as_json(tmp_path / "step_9/model_config/_strings.json", {"config": "{}"})
+    save(tmp_path / "step_9/commit_success.txt", "done")
+    assert "no _CHECKPOINT_METADATA" in only(tmp_path).why
+
+
+def test_data_of_a_step_without_items_of_which_all_else_was_removed(tmp_path):
+    save(tmp_path / "step_9/d/2df68153e9129c727120cec1d77ad758", ocdbt_file())
+    assert found(tmp_path) == [("step_9", "orbax", 9, "incomplete")]
+
+
+def test_a_step_of_which_nothing_was_copied_but_its_own_files(tmp_path):
+    orbax(tmp_path / "9", items=("state", "params"))
+    shutil.rmtree(tmp_path / "9/params")
+    (tmp_path / "9/params").mkdir()
+    assert "the item params is missing" in only(tmp_path).why
+    shutil.rmtree(tmp_path / "9/params")
+    shutil.rmtree(tmp_path / "9/state")
+    as_json(tmp_path / "9/_CHECKPOINT_METADATA", {"item_handlers": "orbax.X", "commit_timestamp_nsecs": 9})
+    assert only(tmp_path).why == "there is nothing in it"
+
+
+@pytest.mark.parametrize("name", ["ocdbt.process_0/d/827f8eb7c65ec015c7fad2d58889c196", "_sharding"])
+def test_a_step_without_items_that_has_only_begun(tmp_path, name):
+    save(tmp_path / "step_40" / name, ocdbt_file())
+    assert found(tmp_path) == [("step_40", "orbax", 40, "incomplete")]
 
 
 def test_an_item_of_strings_alone_has_no_store(tmp_path):

@@ -65,6 +65,44 @@ def test_another_package_s_format_is_asked_and_its_failure_is_its_own(install, t
     assert "unlucky" in found["mine-13"].why
 
 
+CARELESS = """
+from lakemark.formats.family import Loose
+
+
+class Careless:
+    def claims(self, folder):
+        return folder.name.startswith("mine-")
+
+    def step(self, folder):
+        return folder.name.removeprefix("mine-")
+
+    def judge(self, folder):
+        return None
+
+    def loose(self, folder):
+        for name in folder.files:
+            if name.endswith(".mine"):
+                yield Loose(path=folder.path / name, names=(name,), judge=lambda: 1 / 0, step="7")
+        raise RuntimeError("no more")
+"""
+
+
+def test_what_another_package_s_format_answers_keeps_nobody_else_s_checkpoint_out(install, tmp_path):
+    install("my_checkpoints:Careless")
+    save(tmp_path / "packages/my_checkpoints.py", CARELESS)
+    out = tmp_path / "out"
+    save(out / "mine-7/w.bin")
+    save(out / "a.mine")
+    save(out / "step-20/model.npz.txt", "x")
+    found = {one.path.name: (one.framework, one.step, one.verdict.value) for one in recogniser().find(out)}
+    assert found == {
+        "mine-7": ("mine", None, "incomplete"),
+        "a.mine": ("mine", None, "incomplete"),
+        "step-20": ("generic", 20, "complete"),
+    }
+    assert "division" in recogniser().judge(out / "a.mine").why
+
+
 def test_one_that_can_t_be_loaded_is_named(install):
     install("my_checkpoints:Theirs")
     with pytest.raises(Misconfigured, match="'mine'"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from lakemark.formats import hf_files, numbered, sets
+from lakemark.formats import deepspeed, hf_files, numbered, sets
 from lakemark.formats.contents import Contents
 from lakemark.formats.family import OfFolders
 from lakemark.formats.folder import Folder
@@ -21,6 +21,10 @@ _NAMED: Final = re.compile(r"checkpoint-(\d{1,15})", re.ASCII)
 _OF_TRAINER: Final = frozenset(
     {"trainer_state.json", "training_args.bin", "scheduler.pt", "rng_state.pth", "rng_state_0.pth"}
 )
+_NEXT: Final = frozenset({"optimizer.bin", "scheduler.bin", "dl_state_dict.bin", "custom_checkpoint_0.pkl"})
+_TAG: Final = re.compile(r"pytorch_model(?:_\d+)?", re.ASCII)
+_OF_TENSORS: Final = (".bin", ".safetensors", ".pt", ".pth", ".pkl", ".ckpt")
+_OF_DIFFUSERS: Final = "diffusion_pytorch_model"
 _FIRST: Final = frozenset({"model.safetensors", "pytorch_model.bin", "pytorch_model_fsdp.bin"})
 
 
@@ -29,7 +33,8 @@ class Accelerate(OfFolders):
 
     Then `custom_checkpoint_<i>.pkl` of registered objects. Each rank writes its own `random_states_<r>.pkl` after all its
     other files, so rank 0's says that the model, optimizer and schedule are there. FSDP: `pytorch_model_fsdp_<i>/` and
-    `optimizer_<i>/` (DCP), or a file per rank; DeepSpeed: `pytorch_model/` (its tag). The name `checkpoint_<i>` counts
+    `optimizer_<i>/` (DCP), or a file per rank; DeepSpeed: the tag `pytorch_model/`. The scripts of diffusers write the model
+    into folders of `checkpoint-<step>/` before all that. The name `checkpoint_<i>` counts
     saves; for want of a step, that number is taken for it.
     """
 
@@ -39,15 +44,26 @@ class Accelerate(OfFolders):
             name.startswith("random_states_") and name.endswith(".pkl") for name in files
         ):
             return not left_over(folder.name)
-        sharded = any(hf_files.fsdp_role_of(name) is Role.WEIGHTS for name in folder.folders)
-        if sharded and _NAMED.fullmatch(folder.name) is None and _OF_TRAINER.isdisjoint(files):
+        tagged = any(_TAG.fullmatch(name) and deepspeed.holds_states(folder.sub(name)) for name in folder.folders)
+        sharded = tagged or any(hf_files.fsdp_role_of(name) is Role.WEIGHTS for name in folder.folders)
+        ours = tagged or _NAMED.fullmatch(folder.name) is None
+        if sharded and ours and _OF_TRAINER.isdisjoint(files):
             return not left_over(folder.name)
         started = not _FIRST.isdisjoint(files) or sharded
         second = folder.has_file("scheduler.bin") or folder.has_file("optimizer.bin")
         if started and second and _OF_TRAINER.isdisjoint(files):
             return not left_over(folder.name)
-        started = started or bool(unfinished(files))
-        return started and _COUNTED.fullmatch(folder.name) is not None and _OF_TRAINER.isdisjoint(files)
+        if numbered.of_folder(folder.name) is None or not _OF_TRAINER.isdisjoint(files):
+            return False
+        if not files and _NAMED.fullmatch(folder.name):
+            return any(name.startswith(_OF_DIFFUSERS) for one in folder.folders for name in folder.sub(one).files)
+        counted = _COUNTED.fullmatch(folder.name) is not None
+        if counted and (started or unfinished(files)):
+            return True
+        likely = [name for name in files if name.endswith(_OF_TENSORS)]
+        return not _NEXT.isdisjoint(files) and all(
+            hf_files.role_of(name) not in (None, Role.WEIGHTS) for name in likely
+        )
 
     def step(self, folder: Folder) -> int | None:
         """Of a user's own name; of `checkpoint_<i>` the number of the save."""
@@ -67,6 +83,8 @@ def _check(contents: Contents) -> None:
     contents.check_shards()
     if not any(role is Role.WEIGHTS and not name.endswith(".json") for name, role in contents.roles.items()):
         contents.problems.append("no weights")
+    if contents.has(Role.SCHEDULER) and not contents.has(Role.OPTIMIZER):
+        contents.problems.append("no optimizer, and the scheduler is there")
     ranks = sets.per_rank(contents.files).get("random_states", set())
     if not ranks:
         contents.problems.append("no random_states_N.pkl (written last)")

@@ -16,7 +16,8 @@ from lakemark.model.checkpoint import Role
 from lakemark.ports import Found
 
 FRAMEWORK: Final = "bytecheckpoint"
-_PARTS: Final = {"model": Role.WEIGHTS, "optimizer": Role.OPTIMIZER}
+_MODEL: Final = "model"
+_PARTS: Final = {_MODEL: Role.WEIGHTS, "optimizer": Role.OPTIMIZER}
 _EXTRA: Final = "extra_state"
 _NAME: Final = re.compile(r"global_step_\d{1,15}", re.ASCII)
 _STATE: Final = re.compile(r"extra_state/extra_state_rank_?(\d{1,7})\.pt", re.ASCII)
@@ -32,7 +33,9 @@ class ByteCheckpoint(OfFolders):
 
     def claims(self, folder: Folder) -> bool:
         kinds = folder.kinds
-        if "model" not in kinds or not folder.has_folder("model"):
+        if _EXTRA in kinds and _NAME.fullmatch(folder.name) and _has_states(folder):
+            return True
+        if _MODEL not in kinds or not folder.has_folder(_MODEL):
             return False
         if "optimizer" not in kinds and _EXTRA not in kinds and not _NAME.fullmatch(folder.name):
             return False
@@ -47,6 +50,8 @@ class ByteCheckpoint(OfFolders):
         for name, role in _PARTS.items():
             if folder.has_folder(name):
                 sharded.add(contents, name, role=role)
+        if not folder.has_folder(_MODEL):
+            contents.problems.append(f"no {_MODEL}")
         states = {int(match[1]): name for name in contents.files if (match := _STATE.fullmatch(name))}
         contents.roles.update(dict.fromkeys(states.values(), Role.TRAINER))
         contents.roles.update({name: Role.DATALOADER for name in contents.files if _LOADER.fullmatch(name)})
@@ -62,9 +67,13 @@ class ByteCheckpoint(OfFolders):
         return contents.found(FRAMEWORK, self.step(folder))
 
 
+def _has_states(folder: Folder) -> bool:
+    return any(_STATE.fullmatch(f"{_EXTRA}/{name}") for name in folder.sub(_EXTRA).files)
+
+
 def _lacking(folder: Folder, states: Collection[int]) -> list[str]:
     """Ranks without an extra state: up to the last that has one, or that has data of the model."""
-    data = {int(match[1]) for name in folder.sub("model").files if (match := sharded.DATA.fullmatch(name))}
+    data = {int(match[1]) for name in folder.sub(_MODEL).files if (match := sharded.DATA.fullmatch(name))}
     lacking = sorted(data.difference(states))
     hole = sets.holes("extra_state_rank", states)
     if hole or not lacking:

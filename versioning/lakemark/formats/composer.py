@@ -21,6 +21,7 @@ SHARDED: Final = "composer-fsdp"
 _FILE: Final = re.compile(r"(?P<base>(?:ep\d{1,9}-)?ba(?P<step>\d{1,15}))(?:-rank(?P<rank>\d{1,7}))?\.pt", re.ASCII)
 _FOLDER: Final = re.compile(r"(?:ep\d{1,9}-)?ba(\d{1,15})", re.ASCII)
 _REMOTE_POINTER: Final = re.compile(r"latest-rank\d{1,7}\.pt\.symlink", re.ASCII)
+_COPY: Final = re.compile(r"latest-rank(\d{1,7})\.pt", re.ASCII)
 _REST: Final = (Role.OPTIMIZER, Role.SCHEDULER, Role.RNG, Role.DATALOADER, Role.TRAINER)
 _LONGEST_POINTER_BYTES: Final = 4096
 
@@ -30,8 +31,8 @@ class Composer:
 
     Default names, with or without rank and epoch. A file holds `state` (model, optimizers, schedulers, dataset_state, …) and
     `rng`. Old sharded saves have one for each rank: together they are one checkpoint, spoken of by what their names share.
-    `latest-rank<r>.pt` is a link to the file, or to the folder; for object stores a text file `latest-rank<r>.pt.symlink`
-    that names it.
+    `latest-rank<r>.pt` is a link to the file, or to the folder, and a copy where somebody copied what it names; for object
+    stores a text file `latest-rank<r>.pt.symlink` that names it.
     """
 
     def claims(self, folder: Folder) -> bool:
@@ -56,31 +57,39 @@ class Composer:
                 match = _FILE.fullmatch(name) if name.startswith(("ep", "ba")) else None
                 if match:
                     ranks[match["base"], int(match["step"])][int(match["rank"] or 0)] = name
-            most = max(map(len, ranks.values()), default=0)
-            yield from (
-                _loose(folder, base, step, names, alone=most == 1) for (base, step), names in sorted(ranks.items())
-            )
+            rows = sorted(ranks.items(), key=lambda row: (row[0][1], row[0][0]))
+            counts = [len(names) for _, names in rows]
+            for at, ((base, step), names) in enumerate(rows):
+                short = sets.fewer("ranks", counts, at)
+                yield _loose(folder, base, step, names, alone=max(counts) == 1, short=short)
+            copies = {int(match[1]): match[0] for name in folder.files if (match := _COPY.fullmatch(name))}
+            if copies:
+                yield _loose(folder, copies[min(copies)], None, copies, alone=len(copies) == 1, short=None)
         if "symlink" in folder.suffixes:
             for name in (name for name in folder.files if _REMOTE_POINTER.fullmatch(name)):
                 yield Loose(path=folder.path / name, names=(name,), judge=partial(_pointer, folder, name))
 
 
-def _loose(folder: Folder, base: str, step: int, ranks: dict[int, str], *, alone: bool) -> Loose:
+def _loose(
+    folder: Folder, base: str, step: int | None, ranks: dict[int, str], *, alone: bool, short: str | None
+) -> Loose:
     names = tuple(ranks[rank] for rank in sorted(ranks))
     path = folder.path / (names[0] if alone else base)
     return Loose(
         path=path,
         names=names,
-        judge=partial(_judge, folder, path.name, step=step, ranks=dict(ranks), alone=alone),
+        judge=partial(_judge, folder, path.name, step=step, ranks=dict(ranks), alone=alone, short=short),
         step=step,
         members=() if alone else tuple(folder.path / name for name in names),
     )
 
 
-def _judge(folder: Folder, name: str, *, step: int, ranks: dict[int, str], alone: bool) -> Found:
+def _judge(
+    folder: Folder, name: str, *, step: int | None, ranks: dict[int, str], alone: bool, short: str | None
+) -> Found:
     names = [ranks[rank] for rank in sorted(ranks)]
     problems = headers.problems(folder, names)
-    hole = sets.holes("rank", ranks)
+    hole = sets.holes("rank", ranks) or short
     if alone:
         problems = [one.removeprefix(f"{names[0]}: ") for one in problems]
         hole = None if min(ranks) == 0 else f"rank {min(ranks)} only"

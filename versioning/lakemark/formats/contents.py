@@ -53,11 +53,15 @@ class Contents:
         return any(role in self.present or role in self.roles.values() for role in roles)
 
     def check(self) -> None:
-        """Headers of every file, but of JSON that has no role: that is the user's."""
+        """Headers of every file, but of JSON that has no role and of an index of something else: these are the user's."""
         mine = [name for name in self.files if name not in self.unfinished]
-        self.problems.extend(
-            headers.problems(self.folder, [name for name in mine if not name.endswith(".json") or name in self.roles])
-        )
+        self.problems.extend(headers.problems(self.folder, [name for name in mine if self._is_known(name)]))
+
+    def _is_known(self, name: str) -> bool:
+        stem, _, suffix = name.rpartition(".")
+        if suffix == "index":  # TensorFlow's, or of a search in vectors
+            return any(one.startswith(f"{stem}.data-") for one in self.files)
+        return suffix != "json" or name in self.roles
 
     def check_shards(self) -> None:
         """Hugging Face's shards: none missing, and the index that is written after them names those that are there.

@@ -7,7 +7,7 @@ from typing import Final
 
 from lakemark.formats import numbered, sets, sharded
 from lakemark.formats.contents import Contents
-from lakemark.formats.family import OfFolders
+from lakemark.formats.family import OfFolders, ordered
 from lakemark.formats.folder import Folder
 from lakemark.formats.unfinished import left_over
 from lakemark.model.checkpoint import Role
@@ -18,6 +18,7 @@ EXPORT: Final = "titan-hf-export"
 INDEX: Final = "model.safetensors.index.json"
 SHARDED: Final = "sharded"
 _METADATA: Final = frozenset({".metadata", ".metadata.tmp", "__0.metadata", "__0.metadata.tmp"})
+_OF_A_STEP: Final = frozenset({Role.WEIGHTS, Role.OPTIMIZER, Role.OTHER})
 _TITAN: Final = re.compile(r"step-(\d{1,15})", re.ASCII)
 _WHOLE: Final = re.compile(r"model-\d{5,7}-of-\d{5,7}\.safetensors", re.ASCII)
 _SHARD: Final = re.compile(r"shard-\d{5,7}-model-\d{5,7}-of-\d{5,7}\.safetensors", re.ASCII)
@@ -27,7 +28,8 @@ class Dcp(OfFolders):
     """`torch/distributed/checkpoint/filesystem.py` of torch 2.0 to 2.15; torchtitan 0.1 to 0.3 saves so.
 
     Data files are written under their final names; `.metadata` is renamed into place last, or `__<rank>.metadata` by each
-    rank where no collectives are used. A save to the same place leaves the old `.metadata` until its end.
+    rank where no collectives are used. A save to the same place leaves the old `.metadata` until its end. With torchft each
+    replica keeps a dataloader alone, in `ft-replicat-<id>/step-<N>` beside the steps.
     """
 
     def claims(self, folder: Folder) -> bool:
@@ -45,8 +47,11 @@ class Dcp(OfFolders):
     def judge(self, folder: Folder) -> Found:
         contents = Contents(folder)
         sharded.add(contents)
+        sharded.look_beside(contents)
         if ".metadata.tmp only" in contents.problems:
             contents.problems.remove("temporary file .metadata.tmp left")
+        if contents.present and _OF_A_STEP.isdisjoint({*contents.present, *contents.possible}):
+            contents.problems.append(f"{', '.join(ordered(contents.present))} alone")
         contents.check()
         return contents.found(FRAMEWORK, self.step(folder))
 

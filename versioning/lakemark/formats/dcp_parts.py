@@ -12,15 +12,12 @@ from lakemark.formats.dcp import FRAMEWORK
 from lakemark.formats.family import OfFolders
 from lakemark.formats.folder import Folder, Unreadable
 from lakemark.formats.pickle_stream import Unfit
-from lakemark.formats.roles import EVERYTHING, of_key
-from lakemark.formats.torch_file import told
+from lakemark.formats.roles import of_key
 from lakemark.model.checkpoint import Role
 from lakemark.ports import Found
 
 _DEEPEST: Final = 2
 _MOST_LOOKED_AT: Final = 32
-_TORCH: Final = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
-_MOST_FILES: Final = 64
 _OF_A_MODEL: Final = frozenset({Role.WEIGHTS, Role.OTHER, Role.TRAINER})
 
 
@@ -33,7 +30,7 @@ class DcpParts(OfFolders):
     def claims(self, folder: Folder) -> bool:
         if not folder.folders or numbered.of_folder(folder.name) is None or "distcp" in folder.suffixes:
             return False
-        return next(_parts(folder), None) is not None
+        return not numbered.is_run(folder.name, folder.folders, folder.files) and next(_parts(folder), None) is not None
 
     def step(self, folder: Folder) -> int | None:
         return numbered.of_folder(folder.name)
@@ -44,12 +41,7 @@ class DcpParts(OfFolders):
             contents.problems.append(f"{inside} is empty")
         for inside in _parts(folder):
             sharded.add(contents, inside, role=_role(folder, inside))
-        files = [name for name in contents.files if name.endswith(_TORCH) and name not in contents.roles]
-        if files:
-            inside_them = told(folder, files[:_MOST_FILES])
-            contents.present.update(inside_them.present)
-            contents.possible.update(inside_them.possible)
-        contents.possible.update(EVERYTHING if len(files) > _MOST_FILES else ())
+        sharded.look_beside(contents)
         contents.check()
         return contents.found(FRAMEWORK, self.step(folder))
 

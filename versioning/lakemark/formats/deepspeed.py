@@ -231,18 +231,29 @@ def _told(contents: Contents, prefix: str, names: Sequence[str]) -> list[str]:
     if not optimizer and stage > 0 and not elsewhere:
         return [f"no optim_states, and its ZeRO stage is {stage}"]
     have, dp = {rank for rank, _ in optimizer}, said.get("dp_world_size", 0)
-    if optimizer and dp > len(have):
-        return [f"optim_states for {len(have)} of {dp} data ranks"]
-    if parts and max(dp, len(have)) > len(parts):
-        return [f"model_states for {len(parts)} of {max(dp, len(have))} data ranks"]
-    alone = {rank for _, rank in optimizer}.difference(int(match["mp"]) for match in models)
-    if alone:
-        return [f"no model_states of model rank {min(alone)}, and it has optim_states"]
+    unlike = _unlike(parts, have, dp=dp, elsewhere=elsewhere)
+    of_model, of_optimizer = {int(match["mp"]) for match in models}, {rank for _, rank in optimizer}
+    if unlike is None and of_optimizer - of_model:
+        unlike = f"no model_states of model rank {min(of_optimizer - of_model)}, and it has optim_states"
+    if unlike is None and of_optimizer and not elsewhere and of_model - of_optimizer:
+        unlike = f"no optim_states of model rank {min(of_model - of_optimizer)}, and it has model_states"
+    if unlike is not None:
+        return [unlike]
     if any(_LAYER.fullmatch(name) for name in names):
         return []  # each stage of a pipeline counts as a model rank, and nothing says how many there are
     mp = len({match["mp"] for match in models})
     contents.ranks_told = dp == len(have or parts or {0}) and said.get("mp_world_size") == mp
     return _short_of_model_ranks(mp, said.get("mp_world_size", 0))
+
+
+def _unlike(parts: set[int], optimizer: set[int], *, dp: int, elsewhere: bool) -> str | None:
+    """parts, optimizer: data ranks that have a part of the weights, and optimizer states; no parts below stage 3."""
+    if parts and not optimizer and not elsewhere:
+        return "no optim_states, and its weights are in parts"
+    most = max(dp, len(parts), len(optimizer))
+    if optimizer and most > len(optimizer):
+        return f"optim_states for {len(optimizer)} of {most} data ranks"
+    return f"model_states for {len(parts)} of {most} data ranks" if parts and most > len(parts) else None
 
 
 def _short_of_model_ranks(count: int, told_count: int) -> list[str]:

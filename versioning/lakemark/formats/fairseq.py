@@ -51,11 +51,11 @@ class Fairseq(OfFiles):
                 yield Loose(path=folder.path / name, names=(name,), judge=partial(_temporary, folder, name))
             else:
                 shards[match["base"]].append(name)
-        most = 0
-        for base in sorted(shards, key=lambda one: (_step(one) is None, _step(one) or 0, one)):
-            names = sorted(shards[base], key=_numbers)
-            yield _loose(folder, base, tuple(names), most=most)
-            most = len(names)
+        bases = sorted(shards, key=lambda one: (_step(one) is None, _step(one) or 0, one))
+        counts = [len(shards[base]) for base in bases]
+        for at, base in enumerate(bases):
+            names = tuple(sorted(shards[base], key=_numbers))
+            yield _loose(folder, base, names, short=sets.fewer("shards", counts, at))
 
 
 def _step(base: str) -> int | None:
@@ -69,29 +69,27 @@ def _numbers(name: str) -> tuple[list[int], str]:
     return [int(one) for one in re.findall(r"\d+", match["shard"] or "")] if match else [], name
 
 
-def _loose(folder: Folder, base: str, names: tuple[str, ...], *, most: int) -> Loose:
+def _loose(folder: Folder, base: str, names: tuple[str, ...], *, short: str | None) -> Loose:
     path = folder.path / names[0]
     alone = len(names) == 1 and not _numbers(names[0])[0] and not names[0].endswith(_SHARED)
     members = () if alone else tuple(folder.path / name for name in names)
     return Loose(
         path=path,
         names=names,
-        judge=partial(_judge, folder, names, step=_step(base), members=members, most=most),
+        judge=partial(_judge, folder, names, step=_step(base), members=members, short=short),
         step=_step(base),
         members=members,
     )
 
 
 def _judge(
-    folder: Folder, names: tuple[str, ...], *, step: int | None, members: tuple[object, ...], most: int
+    folder: Folder, names: tuple[str, ...], *, step: int | None, members: tuple[object, ...], short: str | None
 ) -> Found:
     problems = headers.problems(folder, list(names))
     if not members:
         problems = [one.removeprefix(f"{names[0]}: ") for one in problems]
     else:
-        problems += _holes(names)
-        if most > len(names):
-            problems.append(f"{len(names)} of {most} shards, as the step before has")
+        problems += [*_holes(names), *([short] if short else [])]
     inside = told(folder, names[:1])
     return found(
         folder.path / names[0],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Final
 
 from lakemark.errors import Misconfigured, quoted
@@ -96,18 +98,28 @@ class Guarded:
 
     def step(self, folder: Folder) -> int | None:
         try:
-            return self.family.step(folder)
+            return _number(self.family.step(folder))
         except Exception:  # noqa: BLE001 - as above
             return None
 
     def judge(self, folder: Folder) -> Found:
-        try:
-            return self.family.judge(folder)
-        except Exception as error:  # noqa: BLE001 - as above
-            return judged(folder.path, self.name, None, [f"the format {self.name} failed: {error!r}"])
+        return self._judged(folder.path, (), partial(self.family.judge, folder))
 
     def loose(self, folder: Folder) -> Iterator[Loose]:
         try:
-            yield from self.family.loose(folder)
+            for one in self.family.loose(folder):
+                judge = partial(self._judged, one.path, one.members, one.judge)
+                yield replace(one, step=_number(one.step), judge=judge)
         except Exception:  # noqa: BLE001 - as above
             return
+
+    def _judged(self, path: Path, members: tuple[Path, ...], judge: Callable[[], Found]) -> Found:
+        try:
+            made = judge()
+            return replace(made, step=_number(made.step))
+        except Exception as error:  # noqa: BLE001 - as above
+            return judged(path, self.name, None, [f"the format {self.name} failed: {error!r}"], members=members)
+
+
+def _number(step: object) -> int | None:
+    return step if type(step) is int and step >= 0 else None

@@ -22,7 +22,9 @@ from lakemark.ports import Found
 FRAMEWORK: Final = "flax-legacy"
 ARRAYS: Final = "_gda"
 METADATA: Final = zarr.METADATA[0]
-_NAME: Final = re.compile(r"(?P<prefix>(?:.*[_-])?)(?P<step>\d{1,18}(?:\.\d+)?(?:e[+-]?\d+)?)", re.ASCII | re.DOTALL)
+_NAME: Final = re.compile(
+    r"(?P<prefix>(?:.*(?:_|(?<!\de)-))?)(?P<step>\d{1,18}(?:\.\d+)?(?:e[+-]?\d+)?)", re.ASCII | re.DOTALL
+)
 _USUAL: Final = "checkpoint_"
 _FIRST_KEYS: Final = (b"step", b"params", b"opt_state", b"target", b"state", b"model", b"optimizer", b"batch_stats")
 _PEEK_BYTES: Final = 24

@@ -12,6 +12,7 @@ from typing import BinaryIO, Final
 
 _LONGEST_TEXT_BYTES: Final = 4 * 2**20
 _DEEPEST: Final = 64
+_APPLE_DOUBLE: Final = "._"
 _LISTED: Final = frozenset({"kinds", "files", "folders", "links", "suffixes"})
 
 
@@ -33,7 +34,8 @@ class Folder:
 
     Names of things inside are relative, with `/`. A folder that can't be listed is empty and says why in `problem`.
     It is listed when one of these is first asked for. kinds: its own names, sorted. files: the regular ones. suffixes: what
-    comes after the last dot of its files' names (empty text for none), to ask before looking at each name.
+    comes after the last dot of its files' names (empty text for none), to ask before looking at each name. What macOS keeps
+    beside a file on foreign file systems, as `._<name>`, is not listed.
     """
 
     name: str
@@ -61,7 +63,8 @@ class Folder:
     @property
     def parent(self) -> Folder:
         """Listed anew at each call."""
-        return Folder(self.at.rstrip("/").rpartition("/")[0] or "/", max(self.depth - 1, 0))
+        above = os.path.dirname(self.at.rstrip("/") or "/") or "."  # noqa: PTH120 - the text
+        return Folder(above, max(self.depth - 1, 0))
 
     def __getattr__(self, name: str) -> object:
         """Called for what is not there yet: a search makes a million of these, and a property costs at every look."""
@@ -81,7 +84,7 @@ class Folder:
                         found[entry.name] = Kind.OTHER
         except OSError as error:
             self.problem = error.strerror or "it can't be listed"
-        names = sorted(found)
+        names = sorted(name for name in found if not name.startswith(_APPLE_DOUBLE))
         self.kinds = {name: found[name] for name in names}
         self.files = tuple([name for name in names if found[name] is Kind.FILE])
         self.folders = tuple([name for name in names if found[name] is Kind.FOLDER])

@@ -25,7 +25,7 @@ from lakemark.formats import headers, numbered
 from lakemark.formats.family import Loose, ordered
 from lakemark.formats.family import pointer as points
 from lakemark.formats.folder import Folder, Kind, Unreadable
-from lakemark.formats.roles import EVERYTHING, of_key
+from lakemark.formats.roles import BESIDE_WEIGHTS, EVERYTHING, of_file
 from lakemark.formats.sets import holes, per_rank, short_of
 from lakemark.formats.torch_file import told
 from lakemark.formats.unfinished import unfinished
@@ -69,9 +69,8 @@ _RANK: Final = "rank"
 _SAFE: Final = ".safetensors"
 _OF_TENSORS: Final = (".pt", ".pth", ".bin", ".ckpt", _SAFE)
 _MOST_LOOKED_INTO: Final = 64
-_WORD: Final = re.compile(
-    r"(?P<word>[A-Za-z][A-Za-z_]*?)(?:_world_size_\d+)?(?:[-_]?rank)?[-_]?\d*(?:-of-\d+)?\.\w+", re.ASCII
-)
+_OF_TRITON: Final = "config.pbtxt"
+"""A model that is served: the folders beside it are its versions."""
 _READ: Final = frozenset({".safetensors", ".npz", ".pt", ".pth", ".ckpt", ".keras", ".h5", ".bin", ".pkl", ".json"})
 
 
@@ -88,9 +87,11 @@ class GenericFamily:
             if meant is None:
                 return False
             bare = meant.isdigit()
+        elif numbered.is_run(name, folder.folders, folder.files):
+            return False
         if bare:
-            return _is_state(folder, year=numbered.is_year(step))
-        return folder.depth <= 1 or _is_state(folder)
+            return _is_state(folder, year=numbered.is_year(step)) and not folder.parent.is_file(_OF_TRITON)
+        return (folder.depth <= 1 and not _is_of_pictures(folder)) or _is_state(folder)
 
     def step(self, folder: Folder) -> int | None:
         return _step(folder.name)
@@ -106,7 +107,7 @@ class GenericFamily:
         for step, names in sorted(steps.items()):
             yield _set(folder, step, names)
         for name in folder.files:
-            meant = _meant(name) if "tmp" in name or name.endswith(_ENDS) else None
+            meant = _meant(name) if "tmp" in name or name.startswith("temp") or name.endswith(_ENDS) else None
             if meant is not None and numbered.of_files((meant,), folder.name, first=first):
                 yield Loose(
                     path=folder.path / name, names=(name,), judge=partial(_file, folder, name), step=_step(name)
@@ -143,8 +144,15 @@ def _is_state(folder: Folder, *, year: bool = False) -> bool:
     return any(numbered.is_state(name) for sub in inside[:32] for name in folder.sub(sub).files)
 
 
+def _is_of_pictures(folder: Folder) -> bool:
+    """Whether the files in it, and in the folders in it, are pictures, sounds, tables and logs alone."""
+    filled = [one for one in (folder, *map(folder.sub, folder.folders[:32])) if one.files]
+    return bool(filled) and all(numbered.are_pictures(one.files) for one in filled)
+
+
 def _folder(folder: Folder) -> Found:
-    path, step = folder.path, _step(folder.name)
+    path, run = folder.path, numbered.is_run(folder.name, folder.folders, folder.files)
+    step = None if run else _step(folder.name)
     count = 0
     for name, kind in folder.walk():
         if kind is Kind.FOLDER:
@@ -165,6 +173,8 @@ def _folder(folder: Folder) -> Found:
         return _found(path, step, Verdict.INCOMPLETE, f"{quoted(without.name)} has .distcp files and no .metadata")
     if not count:
         return _found(path, step, Verdict.INCOMPLETE, "it has no file yet")
+    if step is not None and _without_weights(folder):
+        return _found(path, step, Verdict.INCOMPLETE, "no weights")
     said = "" if step is not None else "; its name says no step"
     return _told(folder, _found(path, step, Verdict.COMPLETE, f"{count} files, none of them unfinished{said}"))
 
@@ -175,8 +185,7 @@ def _told(folder: Folder, found: Found) -> Found:
     roles: dict[str, str] = {}
     present: set[str] = set()
     for name in names[:_MOST_LOOKED_INTO]:
-        match = _WORD.fullmatch(name.rpartition("/")[2])
-        role = of_key(match["word"]) if match else None
+        role = of_file(name)
         inside = set()
         if role in (None, Role.WEIGHTS):
             inside = {Role.WEIGHTS.value} if name.endswith(_SAFE) else told(folder, [name]).present
@@ -189,6 +198,16 @@ def _told(folder: Folder, found: Found) -> Found:
     maybe = ordered({role.value for role in EVERYTHING} - set(have))
     resumable, gaps = resumes(have, maybe)
     return replace(found, roles=roles, present=have, possible=maybe, resumable=resumable, gaps=gaps)
+
+
+def _without_weights(folder: Folder) -> bool:
+    """Whether all that may be state is an optimizer, a schedule, random numbers or data, by its name, or all is configuration."""
+    names = [name for name, kind in folder.walk() if kind is Kind.FILE]
+    state = [of_file(name) for name in names if not numbered.is_text(name)]
+    texts = [of_file(name) for name in names if numbered.is_text(name)]
+    if state:
+        return Role.WEIGHTS not in texts and BESIDE_WEIGHTS.issuperset(state)
+    return bool(texts) and all(role is Role.CONFIG for role in texts)
 
 
 def _dcp(folder: Folder) -> Iterator[Folder]:

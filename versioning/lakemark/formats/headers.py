@@ -23,7 +23,7 @@ _BLOCK_BYTES: Final = 512
 _GZIP: Final = b"\x1f\x8b"
 _LFS: Final = b"version https://git-lfs"
 _BY_TORCH: Final = re.compile(
-    r"(?:pytorch_model|adapter_model|diffusion_pytorch_model|optimizer|scheduler|sampler|training_args)[-_.\w]*\.bin",
+    r"(?:pytorch_model|adapter_model|diffusion_pytorch_model|optimizer|scheduler|sampler|dl_state_dict|training_args)[-_.\w]*\.bin",
     re.ASCII,
 )
 

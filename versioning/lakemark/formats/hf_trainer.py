@@ -28,6 +28,7 @@ _EVIDENCE: Final = frozenset(
         "pytorch_model_fsdp.bin", "optimizer.bin", "modules.json",
     }
 )  # fmt: skip
+_OF_STATE: Final = frozenset({Role.WEIGHTS, Role.OPTIMIZER, Role.SCHEDULER, Role.RNG})
 _LONGEST_STATE_BYTES: Final = 64 * 2**20
 
 
@@ -37,7 +38,7 @@ class HfTrainer(OfFolders):
     FSDP adds `pytorch_model_fsdp_0/` and `optimizer_0/` (DCP), DeepSpeed a folder of its own with `latest` beside it, XLA
     `rank<r>-of-<w>-optimizer.pt`. Other ranks' `rng_state_<r>.pth` may come after `trainer_state.json`; how many there will
     be is said in `training_args.bin` and seen from DeepSpeed's and DCP's files. `push_to_hub` keeps the newest as
-    `last-checkpoint/`, whose step its state says.
+    `last-checkpoint/`, whose step its state says. A node that does not hold the first rank has `rng_state_<r>.pth` alone.
     """
 
     def claims(self, folder: Folder) -> bool:
@@ -46,7 +47,7 @@ class HfTrainer(OfFolders):
         return _NAME.fullmatch(folder.name) is not None and (
             not _EVIDENCE.isdisjoint(folder.files)
             or any(hf_files.fsdp_role_of(name) or name.startswith("global_step") for name in folder.folders)
-            or any(hf_files.role_of(name) is Role.WEIGHTS or name.startswith(".tmp") for name in folder.files)
+            or any(hf_files.role_of(name) in _OF_STATE or name.startswith(".tmp") for name in folder.files)
         )
 
     def step(self, folder: Folder) -> int | None:
@@ -75,22 +76,32 @@ def _check(contents: Contents) -> None:
 
 
 def _check_pair(contents: Contents) -> None:
-    """`_save_optimizer_and_scheduler` writes both, or with `save_only_model` neither; DeepSpeed may keep them in its own."""
+    """`_save_optimizer_and_scheduler` writes both, or with `save_only_model` neither; DeepSpeed may keep them in its own.
+
+    FSDP's shards come with them, and the random states follow.
+    """
     have = {role for role in (Role.OPTIMIZER, Role.SCHEDULER) if contents.has(role)}
     if len(have) == 1:
         other = Role.SCHEDULER if Role.OPTIMIZER in have else Role.OPTIMIZER
         contents.problems.append(f"no {other}, and the {have.pop()} is there")
+    elif not have and (contents.has(Role.RNG) or any(map(hf_files.fsdp_role_of, contents.folder.folders))):
+        what = "rng is" if contents.has(Role.RNG) else "shards of FSDP are"
+        contents.problems.append(f"no optimizer and no scheduler, and the {what} there")
 
 
 def _check_ranks(contents: Contents) -> None:
     """As many `rng_state_<r>.pth` as there are processes: `training_args.bin` says how many, newer ones at least."""
+    told = integers(contents.folder, ARGUMENTS, ("num_processes",)) if ARGUMENTS in contents.files else {}
+    count = told.get("num_processes", 0)
     ranks = sets.per_rank(contents.files).get("rng_state", set())
     if not ranks:
+        if count and contents.has(Role.OPTIMIZER) and (count > 1 or not contents.has(Role.RNG)):
+            contents.problems.append(f"no rng_state of {count} ranks")
         return
     hole = sets.holes("rng_state", ranks)
-    told = integers(contents.folder, ARGUMENTS, ("num_processes",)) if ARGUMENTS in contents.files else {}
-    world = max([2, told.get("num_processes", 0), *contents.ranks.values()])
+    world = max([2, count, *contents.ranks.values()])
     contents.ranks["rng_state"] = len(ranks)
+    contents.ranks_told = contents.ranks_told or count == len(ranks)
     if hole is not None:
         contents.problems.append(hole)
     elif world > len(ranks):

@@ -1,8 +1,8 @@
 """Keras 3 (keras-team/keras, `saving/saving_lib.py`, `callbacks/model_checkpoint.py`, `callbacks/backup_and_restore.py`).
 
 One file per save, under its final name: `.keras` (a zip of `metadata.json`, `config.json`, `model.weights.h5`) or
-`.weights.h5`; weights in shards are `X.weights.json`, written last, and `X_<00000>.weights.h5`. Names are the user's; a
-number in one is the epoch. Before Keras 3 a whole model is one HDF5 file, `.h5`. BackupAndRestore overwrites
+`.weights.h5`; weights in shards are `X_<00000>.weights.h5`, and `X.weights.json`, written after each of them. Names are the
+user's; a number in one is the epoch. Before Keras 3 a whole model is one HDF5 file, `.h5`. BackupAndRestore overwrites
 `latest.weights.h5`, then `training_metadata.json`, and may keep the pair before as `….bkp`.
 """
 
@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from lakemark.formats import keras_files
+from lakemark.formats.copies import copied_ns
 from lakemark.formats.family import Loose, OfFiles, found
 from lakemark.formats.folder import Folder, Unreadable
 from lakemark.formats.headers import broken, problems
@@ -27,10 +28,11 @@ from lakemark.ports import Found
 FRAMEWORK: Final = "keras"
 WEIGHTS: Final = "keras-weights"
 _EPOCH: Final = re.compile(
-    r"(?:.*?(?:[-_.=]|(?<![A-Za-z])(?:e|ep|epoch|ckpt|checkpoint|cp|weights|step|iter)))?(?<!\d\.)(\d{1,9})"
-    r"(?:[-_.](?:[A-Za-z_]+[-_=]?)?-?\d+\.\d+)*",
+    r"(?:.*?(?:[-_.=]|(?<![A-Za-z])(?:e|ep|epoch|ckpt|checkpoint|cp|weights|step|iter)))?(?<!\d\.)(?<!\de-)"
+    r"(\d{1,9})(?:[-_.](?:(?:[A-Za-z_]+[-_=]?)?-?\d+\.\d+(?:e[-+]?\d+)?|(?:[A-Za-z_]+=)?-?(?:nan|inf)))*+",
     re.ASCII | re.DOTALL,
 )
+_OF_TWO: Final = re.compile(r"(?P<head>.*?)(?P<epoch>\d{1,9})[-_.](?P<batch>\d{1,9})", re.ASCII | re.DOTALL)
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d|\d{8}", re.ASCII)
 _USUAL: Final = re.compile(
     r"(?:best|last|latest|model|weights|checkpoint|ckpt|cp)(?:[-_]\w+?)?(?:[-_]\d+\.\d+)?", re.ASCII
@@ -53,13 +55,14 @@ class Keras(OfFiles):
         if folder.suffixes.isdisjoint(_SUFFIXES):
             return
         whole = _whole_models(folder)
+        epochs = _epochs_of_two(folder)
         for name in folder.files:
             if name.endswith(".weights.json"):
                 yield _sharded(folder, name)
             elif name == _BACKUP and (folder.has_file(_TRAINING) or f"{name}.bkp" in folder.kinds):
                 yield _backup(folder)
             elif name.endswith((".keras", ".h5", ".hdf5")):
-                yield from _single(folder, name, whole)
+                yield from _single(folder, name, whole, epochs)
 
 
 def epoch(stem: str) -> int | None:
@@ -83,7 +86,19 @@ def _whole_models(folder: Folder) -> set[str]:
     return {like for like, names in few if any(keras_files.is_model(folder, name) for name in names[:_LOOKED_INTO])}
 
 
-def _single(folder: Folder, name: str, whole: Container[str]) -> Iterator[Loose]:
+def _epochs_of_two(folder: Folder) -> dict[str, int]:
+    """Names that end in two numbers -> the first, where it is not always the same: an epoch, and a batch of it."""
+    alike: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for name in folder.files:
+        stem, _ = _kind(name)
+        match = _OF_TWO.fullmatch(stem) if not stem.isdigit() and not _DATE.search(stem) else None
+        if match:
+            alike[match["head"], name.removeprefix(stem)][name] = int(match["epoch"])
+    several = [names for names in alike.values() if len(set(names.values())) > 1]
+    return {name: number for names in several for name, number in names.items()}
+
+
+def _single(folder: Folder, name: str, whole: Container[str], epochs: Mapping[str, int]) -> Iterator[Loose]:
     stem, kind = _kind(name)
     if kind is None and _DIGITS.sub("#", name) in whole:
         kind = FRAMEWORK
@@ -94,7 +109,7 @@ def _single(folder: Folder, name: str, whole: Container[str]) -> Iterator[Loose]
         if not folder.has_file(f"{shard['stem']}.weights.json") and shard["number"] == "00000":
             yield _sharded(folder, f"{shard['stem']}.weights.json")
         return
-    step = epoch(stem)
+    step = epochs.get(name, epoch(stem))
     if step is not None or _USUAL.fullmatch(stem):
         judge = partial(_judged, folder, name, kind, step)
         yield Loose(path=folder.path / name, names=(name,), step=step, judge=judge)
@@ -144,6 +159,8 @@ def _judged_shards(folder: Folder, index: str, shards: Sequence[str], step: int 
         weights = {str(key): files for key, files in value["weight_map"].items()}
         named = {file for files in weights.values() for file in ([files] if isinstance(files, str) else files)}
         wrong += [f"{name} is missing" for name in sorted(map(str, named)) if name not in shards]
+        wrong += [f"{index} does not name {name} yet" for name in shards if name not in named]
+        wrong += _short_of_total(folder, shards, value.get("metadata"))
     except Unreadable as error:
         wrong.append(f"{index}: {error}")
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
@@ -166,6 +183,14 @@ def _judged_shards(folder: Folder, index: str, shards: Sequence[str], step: int 
     )
 
 
+def _short_of_total(folder: Folder, shards: Sequence[str], metadata: object) -> Iterator[str]:
+    """After each shard but the last the total counts the first weights of the next one too."""
+    total = metadata.get("total_size") if isinstance(metadata, dict) else None
+    have = sum(folder.size_bytes(name) for name in shards)
+    if isinstance(total, int | float) and have < total:
+        yield f"the shards have {have} bytes of {str(total)[:24]}"
+
+
 def _backup(folder: Folder) -> Loose:
     """One checkpoint of two files; what was kept of the one before it is accounted for and left alone."""
     names = [name for name in (_BACKUP, _TRAINING) if folder.has_file(name)]
@@ -181,6 +206,7 @@ def _judged_backup(folder: Folder, names: Sequence[str], *, notes: Sequence[str]
     step, why = _trained(folder)
     broke = broken(folder, _BACKUP)
     wrong = [f"{name}: {text}" for name, text in ((_BACKUP, broke), (_TRAINING, why)) if text]
+    wrong += [] if wrong or not _is_newer(folder) else [f"{_TRAINING} is of the backup before, {_BACKUP} is newer"]
     roles, _ = keras_files.roles_in(folder, _BACKUP) if broke is None else (keras_files.ASSUMED[False], None)
     return _by_epoch(
         found(
@@ -195,6 +221,15 @@ def _judged_backup(folder: Folder, names: Sequence[str], *, notes: Sequence[str]
             notes=notes,
         )
     )
+
+
+def _is_newer(folder: Folder) -> bool:
+    """Whether the weights were written well after what is written after them."""
+    try:
+        weights, said = folder.stat(_BACKUP), folder.stat(_TRAINING)
+    except Unreadable:
+        return False
+    return weights.st_mtime_ns > said.st_mtime_ns + copied_ns(weights.st_size)
 
 
 def _trained(folder: Folder) -> tuple[int | None, str | None]:

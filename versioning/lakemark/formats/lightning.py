@@ -13,7 +13,7 @@ from lakemark.formats.family import Loose, found
 from lakemark.formats.folder import Folder, Unreadable
 from lakemark.formats.torch_file import told
 from lakemark.formats.torch_numbers import integers
-from lakemark.formats.unfinished import left_over
+from lakemark.formats.unfinished import before_renaming, left_over
 from lakemark.model.checkpoint import Role
 from lakemark.ports import Found
 
@@ -83,7 +83,7 @@ class Lightning:
 
     def loose(self, folder: Folder) -> Iterator[Loose]:
         for name in folder.files if "ckpt" in folder.suffixes else ():
-            if not name.endswith(_SUFFIX):
+            if not name.endswith(_SUFFIX) or before_renaming(name):
                 continue
             if not (_STEP.fullmatch(name) or _NAMED.fullmatch(name) or _says_so(folder, name)):
                 continue

@@ -15,7 +15,8 @@ from lakemark.ports import Found
 
 FRAMEWORK: Final = "alias"
 _NAMES: Final = re.compile(
-    r"(?:last|best)(?:-v\d+)?\.ckpt|latest-rank\d+\.pt(?:\.symlink)?|(?:latest|last|best)(?:[-_]\w+)?|.+-last(?:\.ckpt)?",
+    r"(?:last|best)(?:-v\d+)?\.ckpt|latest-rank\d+\.pt(?:\.symlink)?|(?:latest|last|best)(?:[-_]\w+)?|.+-last(?:\.ckpt)?"
+    r"|checkpoint_(?:best|last)(?:-\w+)?\.pt",
     re.ASCII,
 )
 

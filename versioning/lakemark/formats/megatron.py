@@ -8,12 +8,15 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache, partial
+from math import lcm
 from typing import Final
 
-from lakemark.formats import numbered, sets, sharded, torch_file
+from lakemark.formats import numbered, sets, sharded, torch_file, zarr
 from lakemark.formats.contents import Contents
+from lakemark.formats.copies import copied_ns
 from lakemark.formats.family import Loose, pointer
 from lakemark.formats.folder import Folder, Unreadable
+from lakemark.formats.lightning import UNFINISHED
 from lakemark.formats.torch_numbers import integers
 from lakemark.formats.unfinished import left_over
 from lakemark.model.checkpoint import Role
@@ -28,12 +31,19 @@ INTEGRITY: Final = "integrity.json"
 RELEASE: Final = "release"
 _STARTED: Final = (".metadata", ".metadata.tmp", COMMON)
 _NAME: Final = re.compile(r"iter_(\d{7,15})", re.ASCII)
+_OF_OTHERS: Final = re.compile(r".+-step=\d.*", re.ASCII | re.DOTALL)
 _RANK: Final = re.compile(r"mp_rank_(?P<tp>\d{2,4})(?:_(?P<second>\d{3,4}))?(?:_(?P<third>\d{3,4}))?", re.ASCII)
 _MODEL: Final = re.compile(r"mp_rank_[\d_]+/(?:model_optim_rng|model_rng)\.pt", re.ASCII)
 _OPTIMIZER: Final = re.compile(r"mp_rank_[\d_]+/(?:distrib_optim|optim|layer_wise_optimizer_\d+)\.pt", re.ASCII)
 _LAYER_WISE: Final = re.compile(r"mp_rank_[\d_]+/layer_wise_optimizer_(\d{1,7})\.pt", re.ASCII)
+_RNG: Final = re.compile(r"rng_state/shard_[\d.]+_[\d.]+\.pt", re.ASCII)
 _DATALOADER: Final = re.compile(r"(?:mp_rank_[\d_]+/)?train_dataloader_dprank(?P<rank>\d{3,7})\.pt", re.ASCII)
 _SPLIT: Final = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size")
+_SPLIT_OF_EXPERTS: Final = "expert_tensor_parallel_size"
+_MOST_RANKS: Final = 1 << 16
+_OBJECT: Final = "/shard_"
+"""In the name of what is no tensor, in the DCP files of torch_dist alone."""
+_ARRAY: Final = zarr.METADATA[0]
 _LONGEST_BYTES: Final = 64 * 2**20
 
 
@@ -43,7 +53,8 @@ class Megatron:
     torch_dist: DCP files, `common.pt` (up to core 0.16; later a part of the DCP files), then `.metadata`, then
     `metadata.json`; torch_dcp and fsdp_dtensor: DCP files alone; zarr: folders and `metadata.json`. legacy: a folder
     `mp_rank_<tp>[_<pp>][_<ep>]` per model rank. The tracker `latest_checkpointed_iteration.txt` is written last and not
-    atomically; the tokenizer's files come after it. Energon's loader states may have a folder of their own.
+    atomically; the tokenizer's files come after it. Energon's loader states may have a folder of their own. NeMo 1 gives
+    such folders names of its own, and a file `<name>-unfinished` beside one that is not done.
     """
 
     def claims(self, folder: Folder) -> bool:
@@ -68,6 +79,8 @@ class Megatron:
         else:
             add(contents)
         contents.check()
+        if folder.parent.is_file(folder.name + UNFINISHED):
+            contents.problems.append(f"{folder.name}{UNFINISHED} lies beside it")
         return contents.found(LEGACY if legacy else DISTRIBUTED, self.step(folder))
 
     def loose(self, folder: Folder) -> Iterator[Loose]:
@@ -81,9 +94,7 @@ def add(contents: Contents, inside: str = "") -> None:
     names = {name.removeprefix(prefix) for name in contents.files if name.startswith(prefix)}
     backend = _config(contents, prefix, names)
     if backend == "zarr":
-        contents.present.update((Role.WEIGHTS, Role.OPTIMIZER))
-        if not any(name.endswith("/.zarray") for name in names):
-            contents.problems.append(f"no {prefix}*/.zarray")
+        _add_arrays(contents, prefix, names)
     else:
         metadata = sharded.add(contents, inside)
         _check_config(contents, prefix, names, listed=frozenset(metadata.names if metadata else ()))
@@ -91,15 +102,33 @@ def add(contents: Contents, inside: str = "") -> None:
             contents.problems.append(f"no {prefix}{COMMON}")
     if COMMON in names:
         _add_common(contents, f"{prefix}{COMMON}")
+        contents.problems.extend(_rewritten(contents.folder, prefix, names))
     contents.roles.update({f"{prefix}{name}": Role.DATALOADER for name in names if _DATALOADER.fullmatch(name)})
     contents.roles.update({f"{prefix}{name}": Role.CONFIG for name in names if _is_config(name)})
     contents.roles.update({f"{prefix}{name}": Role.TRAINER for name in names if name == "train_state.pt"})
+    contents.roles.update({f"{prefix}{name}": Role.RNG for name in names if _RNG.fullmatch(name)})
     _add_other_parts(contents, inside)
     if COMMON not in names or backend == "zarr":
         contents.possible.update((Role.SCHEDULER, Role.RNG))
     _check_loaders(contents, names)
     if INTEGRITY in names:
         _check_integrity(contents, prefix, names)
+
+
+def _add_arrays(contents: Contents, prefix: str, names: set[str]) -> None:
+    """A folder each. Their chunks are not compressed, and those of zeros are stored as well."""
+    inside: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        inside[name.partition("/")[0]].append(name)
+    arrays = [at for at in sorted(inside) if f"{at}/{_ARRAY}" in names]
+    if not arrays:
+        contents.problems.append(f"no {prefix}*/{_ARRAY}")
+    for at in arrays:
+        files = sorted(f"{prefix}{name}" for name in inside[at])
+        contents.roles.update(dict.fromkeys(files, Role.OPTIMIZER if at.startswith("optimizer") else Role.WEIGHTS))
+        metadata = f"{prefix}{at}/{_ARRAY}"
+        chunks = [name for name in files if name != metadata]
+        contents.problems.extend(zarr.problems(contents.folder, metadata, chunks, full=True))
 
 
 def _add_common(contents: Contents, name: str) -> None:
@@ -110,6 +139,18 @@ def _add_common(contents: Contents, name: str) -> None:
     contents.present.update(inside & {Role.SCHEDULER, Role.RNG})
     if said is None or not said.whole:
         contents.possible.update((Role.SCHEDULER, Role.RNG))
+
+
+def _rewritten(folder: Folder, prefix: str, names: set[str]) -> Iterator[str]:
+    """A save to the same place begins with the common part and leaves the old config until its end."""
+    try:
+        written = {name: folder.stat(f"{prefix}{name}") for name in names}
+    except Unreadable:
+        return  # said of the file itself
+    if CONFIG in written:
+        apart_ns = copied_ns(sum(one.st_size for one in written.values()))
+        if written[COMMON].st_mtime_ns > written[CONFIG].st_mtime_ns + apart_ns:
+            yield f"{prefix}{COMMON} newer than {CONFIG} (overwrite in place?)"
 
 
 def _add_other_parts(contents: Contents, inside: str) -> None:
@@ -139,9 +180,9 @@ def _config(contents: Contents, prefix: str, names: set[str]) -> str:
 
 def _check_config(contents: Contents, prefix: str, names: set[str], *, listed: frozenset[str]) -> None:
     """`metadata.json` comes after `.metadata` in torch_dist; the other two formats have none, and no common part."""
-    if CONFIG not in names and _has_common(names, listed):
+    if CONFIG not in names and (COMMON in names or any(_OBJECT in name for name in listed)):
         contents.problems.append(f"no {prefix}{CONFIG}")
-    elif CONFIG not in names and _siblings_have_config(contents.folder):
+    elif CONFIG not in names and _siblings_have_config(contents.folder, prefix):
         contents.problems.append(f"no {prefix}{CONFIG}, and its siblings have one")
 
 
@@ -150,30 +191,31 @@ def _has_common(names: set[str], listed: Collection[str]) -> bool:
     return COMMON in names or any(name.startswith("common_state") for name in listed)
 
 
-def _siblings_have_config(folder: Folder) -> bool:
+def _siblings_have_config(folder: Folder, prefix: str) -> bool:
+    """prefix: in another framework's checkpoint, whose folders have other names."""
     parent = folder.parent
     try:
         changed_ns = os.lstat(parent.at).st_mtime_ns
     except OSError:
         return False
-    siblings = (name for name in _newest(parent.at, changed_ns) if name != folder.name)
-    return any(Folder(f"{parent.at}/{name}").is_file(CONFIG) for name in siblings)
+    siblings = (name for name in _newest(parent.at, changed_ns, _OF_OTHERS if prefix else _NAME) if name != folder.name)
+    return any(Folder(f"{parent.at}/{name}").is_file(f"{prefix}{CONFIG}") for name in siblings)
 
 
 @lru_cache(maxsize=16)
-def _newest(at: str, changed_ns: int) -> tuple[str, ...]:  # noqa: ARG001 - names until the folder changes
+def _newest(at: str, changed_ns: int, like: re.Pattern[str]) -> tuple[str, ...]:  # noqa: ARG001 - names until it changes
     """The last steps in a folder: not listed again for each of them."""
-    return tuple(name for name in Folder(at).folders if _NAME.fullmatch(name))[-4:]
+    return tuple(name for name in Folder(at).folders if like.fullmatch(name))[-4:]
 
 
 def _check_integrity(contents: Contents, prefix: str, names: set[str]) -> None:
+    contents.roles[f"{prefix}{INTEGRITY}"] = Role.CONFIG
     try:
         said = json.loads(contents.folder.text(f"{prefix}{INTEGRITY}", longest_bytes=_LONGEST_BYTES))
     except (Unreadable, ValueError, RecursionError):
         return  # said with the headers
     files = said.get("files") if isinstance(said, dict) else None
     listed = [name for name in files if isinstance(name, str)] if isinstance(files, dict) else []
-    contents.roles[f"{prefix}{INTEGRITY}"] = Role.CONFIG
     contents.problems.extend(f"{prefix}{name} missing, {INTEGRITY} names it" for name in listed if name not in names)
 
 
@@ -209,11 +251,11 @@ def _add_legacy(contents: Contents) -> None:
         contents.possible.add(Role.OPTIMIZER)
     folders = sorted(name for name in contents.folder.folders if _RANK.fullmatch(name))
     contents.ranks["mp_rank"] = len(models)
-    contents.problems.extend(_grid(models))
-    contents.problems.extend(_uneven(names, folders, models))
     first = next(name for name in names if _MODEL.fullmatch(name))
-    said = integers(contents.folder, first, _SPLIT)
-    contents.problems.extend(_split(said, len(models), first))
+    said = integers(contents.folder, first, (*_SPLIT, _SPLIT_OF_EXPERTS))
+    contents.problems.extend([] if said.get(_SPLIT_OF_EXPERTS) not in (None, said.get(_SPLIT[0])) else _grid(models))
+    contents.problems.extend(_split(said, len(models), first) if _SPLIT[0] in said else [])
+    contents.problems.extend(_uneven(names, folders, models))
     contents.ranks_told = _SPLIT[0] in said
     contents.notes.append("world layout cannot be known from names alone")
 
@@ -248,10 +290,13 @@ def _uneven(names: Sequence[str], folders: Sequence[str], models: Sequence[str])
 
 
 def _split(said: dict[str, int], have: int, file: str) -> list[str]:
-    wanted = 1
-    for name in _SPLIT:
-        wanted *= max(said.get(name, 1), 1)
-    return [f"{have} of {wanted} model ranks, as {file} says"] if _SPLIT[0] in said and wanted > have else []
+    """Experts may be split otherwise than the rest: then not every tensor rank meets every expert rank."""
+    tensor, pipeline, expert = (max(said.get(name, 1), 1) for name in _SPLIT)
+    inner = max(said.get(_SPLIT_OF_EXPERTS, tensor), 1)
+    ranks = lcm(tensor, inner * expert)
+    met = {(rank % tensor, rank // inner % expert) for rank in range(min(ranks, _MOST_RANKS))}
+    wanted = pipeline * len(met)
+    return [f"{have} of {wanted} model ranks, as {file} says"] if wanted > have else []
 
 
 def _tracker(folder: Folder) -> Found:

@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from lakemark.formats.unfinished import before_renaming
+
 _FOLDER: Final = re.compile(
-    r"(?:(?:ep(?:och)?[-_=]?[0-9]{1,9}[-_.,])?(?:steps?|checkpoint|ckpt|global[_-]step|iter|iteration|update)[-_=]?)?([0-9]{1,15})",
+    r"(?:(?:ep(?:och)?[-_=]?[0-9]{1,9}[-_.,]|(?:checkpoint|ckpt)[-_](?=[a-z]))?"
+    r"(?:steps?|checkpoint|ckpt|global[_-]step|iter|iteration|update)[-_=]?)?([0-9]{1,15})",
     re.ASCII | re.IGNORECASE,
 )
 _FILE: Final = re.compile(
@@ -35,12 +38,24 @@ _OF_SAVES: Final = frozenset(
 _STEP_WORD: Final = re.compile(r"(?:^|[-_.,])(?:global[_-]?)?steps?[-_=]?([0-9]{1,15})(?=[-_.,]|$)", re.ASCII)
 _STRONG: Final = (".safetensors", ".ckpt", ".distcp", ".keras", ".pdparams", ".pdopt")
 _WEAK: Final = (".pt", ".pth", ".npz", ".npy", ".bin", ".h5", ".hdf5", ".msgpack", ".pkl", ".pth.tar")
+_PICTURES: Final = (
+    "png|jpe?g|gif|bmp|tiff?|svg|webp|pdf|mp4|avi|mov|mkv|webm|wav|mp3|flac|ogg|[ct]sv|log|html?|jsonl|ipynb|out|err"
+)
+_OF_PEOPLE: Final = re.compile(_PICTURES, re.ASCII | re.IGNORECASE)
+_NO_STATE: Final = re.compile(rf"{_PICTURES}|txt|md|rst|xml|json|ya?ml|toml|ini|cfg|py|sh", re.ASCII | re.IGNORECASE)
 _FILES: Final = (".ckpt", ".pt", ".pth", ".npz", ".safetensors", ".bin", ".pth.tar")
 _NEED_A_WORD: Final = (".npz", ".bin")
 _HASHED: Final = re.compile(r".*-(?=\d*[a-f])[0-9a-f]{8}\.pth?", re.ASCII)
 """Model zoos put the beginning of a digest there, which now and then is digits alone."""
 _DIGEST: Final = re.compile(r".*-\d{8}\.pth?", re.ASCII)
 _YEARS: Final = range(1900, 2101)
+_OF_A_RUN: Final = re.compile(
+    r"(?:ep\d{1,9}-)?ba(?P<batch>\d{1,15})(?:-rank\d{1,7})?(?:\.pt)?"  # Composer
+    r"|checkpoint_\d{1,9}_(?P<updates>\d{1,15})(?:-\w+)*\.pt|checkpoint_(?:last|best)(?:-\w+)*\.pt"  # fairseq
+    r"|(?:.*[-_.,])?(?:global_?)?step=(?P<step>\d{1,15})(?:[-_.,].*)?"  # Lightning, NeMo
+    r"|(?:.*[-_.,])?epoch=\d{1,9}(?:[-_.,].*)?\.ckpt|last(?:-v\d+)?\.ckpt",
+    re.ASCII | re.DOTALL,
+)
 
 
 def of_folder(name: str) -> int | None:
@@ -52,7 +67,7 @@ def of_folder(name: str) -> int | None:
 def of_file(name: str) -> int | None:
     """The step a file's name says. Not the number of a shard, an epoch, a version, a score or a sample."""
     match = _FILE.fullmatch(name)
-    if not match:
+    if not match or before_renaming(name):
         return None
     stem = match["stem"] or ""
     return None if _SHARD.fullmatch(stem) or _NO_STEP.fullmatch(stem) else int(match["step"])
@@ -86,6 +101,19 @@ def is_state(name: str) -> bool:
     return name.endswith(_WEAK) and _STATE.search(name.lower()) is not None
 
 
+def is_text(name: str) -> bool:
+    """Whether it is a picture, a text or a table by its ending."""
+    return "." in name and _NO_STATE.fullmatch(name.rpartition(".")[2]) is not None
+
+
+def are_pictures(names: Iterable[str]) -> bool:
+    """Whether all are pictures, sounds, tables or logs, and none has a word that speaks of a model."""
+    return all(
+        "." in name and _OF_PEOPLE.fullmatch(name.rpartition(".")[2]) and _STATE.search(name.lower()) is None
+        for name in names
+    )
+
+
 def is_optimizer(name: str) -> bool:
     """Whether it looks like what only a trainer saves."""
     return _OPTIMIZER.search(name.lower()) is not None
@@ -99,6 +127,25 @@ def is_year(step: int | None) -> bool:
 def holds_checkpoints(name: str) -> bool:
     """Whether a folder of this name is a step, or where steps are kept: what it lies in is then a run, not a step."""
     return name.lower() in _OF_SAVES or of_folder(name) is not None
+
+
+def is_run(name: str, folders: Iterable[str], files: Iterable[str]) -> bool:
+    """Whether the names in a folder that a number names speak of other steps than its own: a job's folder is no step.
+
+    Bare numbers in it may be ranks, and so may those of files where they follow one another.
+    """
+    own, folders, files = of_folder(name), list(folders), list(files)
+    if any(not one.isdigit() and of_folder(one) not in (None, own) for one in folders):
+        return True
+    matches = [match for one in (*folders, *files) if (match := _OF_A_RUN.fullmatch(one))]
+    if any(int(match[match.lastgroup]) != own for match in matches if match.lastgroup):
+        return True
+    if own is None or not name.isdigit():
+        return False
+    if any(match.lastgroup is None for match in matches) or any(one.lower() in _OF_SAVES for one in folders):
+        return True
+    steps = {step for one in files if is_state(one) and (step := of_file(one)) is not None}
+    return bool(steps) and (max(steps) - min(steps) >= len(steps) or (len(steps) == 1 and max(steps) > own))
 
 
 def of_tag(name: str) -> int | None:

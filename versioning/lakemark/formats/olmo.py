@@ -21,6 +21,7 @@ _TEMPORARY: Final = "-tmp"
 _RANK: Final = re.compile(r"train/rank(\d{1,7})\.pt", re.ASCII)
 _CONFIG: Final = frozenset({"config.json", "data_paths.txt", _MARKER})
 _BEGUN: Final = re.compile(r"step\d{1,15}-tmp", re.ASCII)
+_STEP: Final = re.compile(r"step\d{1,15}", re.ASCII)
 _HALF: Final = re.compile(r"tmp[a-z0-9_]{8}", re.ASCII)
 
 
@@ -39,7 +40,11 @@ class OlmoCore(OfFolders):
         kinds = folder.kinds
         if _STATE in kinds and folder.has_folder(_STATE):
             return folder.name.endswith(_TEMPORARY) or not left_over(folder.name)
-        if "train" not in kinds or numbered.of_folder(folder.name.removesuffix(_TEMPORARY)) is None:
+        if _MARKER in kinds and _STEP.fullmatch(folder.name):
+            return True
+        if "train" not in kinds or ".metadata" in kinds or "distcp" in folder.suffixes:
+            return False
+        if numbered.of_folder(folder.name.removesuffix(_TEMPORARY)) is None:
             return False
         return folder.has_folder("train") and any(
             _RANK.fullmatch(f"train/{name}") for name in folder.sub("train").files

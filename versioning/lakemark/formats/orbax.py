@@ -13,12 +13,14 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
+from lakemark.formats import numbered
 from lakemark.formats.family import Loose, found, temporary
 from lakemark.formats.folder import Folder, Kind, Unreadable
 from lakemark.formats.headers import broken_json
-from lakemark.formats.orbax_items import Items
+from lakemark.formats.orbax_items import DATA, HASHED, OF_STEP, Items, above
 from lakemark.formats.sets import short_of
 from lakemark.formats.unfinished import unfinished
+from lakemark.model.checkpoint import Role
 from lakemark.ports import Found
 
 FRAMEWORK: Final = "orbax"
@@ -26,10 +28,15 @@ TEMPORARY: Final = ".orbax-checkpoint-tmp"
 COMMITTED: Final = "commit_success.txt"
 STEP: Final = "_CHECKPOINT_METADATA"
 _PENDING: Final = ".pending_"
-_NAME: Final = re.compile(r"(?:.*[_.-])?(\d{1,18})(?:\.0+)?", re.ASCII | re.DOTALL)
+_NAME: Final = re.compile(r"(?:.*(?:_|(?<!\de)-|(?<!\d)\.))?(\d{1,18})(?:\.0+)?", re.ASCII | re.DOTALL)
+"""Flax's steps may be floats: `checkpoint_0.5` and `checkpoint_1e-05` name no whole one, `checkpoint_10.0` does."""
 _ITEM: Final = frozenset({"_METADATA", "manifest.ocdbt", "_sharding", "array_metadatas", COMMITTED})
+_IN_ITEM: Final = _ITEM | {f"{of}_random_key{more}" for of in ("jax", "np") for more in ("", "_metadata")}
+_BEGUN: Final = (COMMITTED, "_sharding", "array_metadatas")
+"""What nobody else calls anything in a folder that is named like a step."""
 _OF_ITEM: Final = re.compile(r"d|ocdbt[._].*|array_metadatas", re.ASCII)
 _JSON: Final = re.compile(r"(?:.*/)?(?:_sharding|metadata|metrics|array_metadatas/process_\d+)", re.ASCII | re.DOTALL)
+_ALONE: Final = frozenset({"best", "last", "latest", "final", "initial", "init", "checkpoint", "ckpt"})
 _OF_PROCESS: Final = "ocdbt.process_"
 _LOOKED_AT: Final = 64
 _LONGEST_STEP_BYTES: Final = 4 * 2**20
@@ -48,7 +55,9 @@ class Orbax:
             return True
         if not name[-1:].isdigit() or not _NAME.fullmatch(name):
             return False
-        return COMMITTED in kinds or any(map(folder_is_item(folder), folder.folders[:_LOOKED_AT]))
+        if any(one in kinds for one in _BEGUN) or _has_data(folder):
+            return True
+        return any(map(folder_is_item(folder), folder.folders[:_LOOKED_AT]))
 
     def step(self, folder: Folder) -> int | None:
         return step_of(folder.name)
@@ -62,15 +71,17 @@ class Orbax:
         folders = [name for name, kind in names if kind is Kind.FOLDER]
         left = [name for name in folders if TEMPORARY in name.rpartition("/")[2]]
         locks = unfinished(files)
-        items = Items.read(folder, files, folders)
         handlers, of_step = _step(folder)
+        items = Items.read(folder, files, folders, handlers=handlers)
         problems = [
             *([f"temporary items inside: {_some(left)}"] if left else []),
             *([f"unfinished files inside: {_some(locks)}"] if locks else []),
             *of_step,
             *_uncommitted(folder, files, folders, handlers),
             *_damaged(folder, files),
-            *(f"the item {item} is missing" for item in handlers if item not in folder.folders and not left),
+            *_missing(files, () if left else handlers),
+            *_without_step(files, items),
+            *(() if left else items.treeless(handlers)),
             *items.problems,
             *short_of(files),
             *([f"it can't be read: {folder.problem}"] if folder.problem else []),
@@ -109,7 +120,16 @@ class folder_is_item:  # noqa: N801 - a function with a folder bound to it
         if name[-1:].isdigit() or meant[-1:].isdigit():
             return False
         kinds = self._folder.sub(name).kinds
-        return meant != name or not _ITEM.isdisjoint(kinds) or any(one.startswith(_OF_PROCESS) for one in kinds)
+        if STEP in kinds and (meant in _ALONE or numbered.of_folder(self._folder.name) is None):
+            return False  # a checkpoint of its own: what it lies in is a run
+        return meant != name or not _IN_ITEM.isdisjoint(kinds) or _has_data(self._folder.sub(name))
+
+
+def _has_data(folder: Folder) -> bool:
+    """Whether a store lies in it, or what is left of one."""
+    if any(one.startswith(_OF_PROCESS) for one in folder.folders):
+        return True
+    return folder.has_folder(DATA) and any(HASHED.fullmatch(name) for name in folder.sub(DATA).files)
 
 
 def _step(folder: Folder) -> tuple[dict[str, str], list[str]]:
@@ -128,6 +148,26 @@ def _step(folder: Folder) -> tuple[dict[str, str], list[str]]:
     items = {str(item): str(by) for item, by in handlers.items()} if isinstance(handlers, dict) else {}
     committed = value.get("commit_timestamp_nsecs", 0) is not None
     return items, [] if committed else ["no commit_timestamp_nsecs"]
+
+
+def _missing(files: list[str], handlers: Collection[str]) -> Iterator[str]:
+    """Items without a file, and a step that says of itself that it is there and holds none."""
+    there = {name.partition("/")[0] for name in files if name.rpartition("/")[2] != COMMITTED}
+    yield from (f"the item {item} is missing" for item in handlers if item not in there)
+    if there <= OF_STEP:
+        yield "there is nothing in it"
+
+
+def _without_step(files: list[str], items: Items) -> list[str]:
+    """Whoever saves what each process wrote, since 0.11.9, has saved the metadata of the step, or of the item, before.
+
+    Where there are no weights either, nothing says that this is all.
+    """
+    of_items = {name.rpartition("/array_metadatas/")[0] for name in files if "array_metadatas/process_" in name}
+    told = {name.rpartition("/")[0] for name in files if name.rpartition("/")[2] == STEP}
+    alone = [at for at in sorted(of_items) if told.isdisjoint({at, *above(at)})]
+    held = {*items.present({}), *items.possible({})}
+    return [f"no {STEP}"] if alone or not (told or Role.WEIGHTS in held) else []
 
 
 def _uncommitted(folder: Folder, files: list[str], folders: list[str], handlers: Collection[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,14 +19,19 @@ _TREE: Final = "_METADATA"
 _AGGREGATE: Final = "checkpoint"
 _PLACEHOLDER: Final = "PLACEHOLDER://"
 _TEXTS: Final = "_strings.json"
-_DATA: Final = ("d", "ocdbt_data")
+DATA: Final = "d"
+HASHED: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
+"""How the files in it are called."""
+_DATA: Final = (DATA, "ocdbt_data")
 _OF_JSON: Final = frozenset({"metadata", "metrics"})
 """What a handler of JSON calls its file."""
-_OF_STEP: Final = frozenset({"_CHECKPOINT_METADATA", "commit_success.txt", "orbax.checkpoint"})
+OF_STEP: Final = frozenset({"_CHECKPOINT_METADATA", "commit_success.txt", "orbax.checkpoint"})
 _OF_PROCESS: Final = "ocdbt.process_"
 _LONGEST_TREE_BYTES: Final = 16 * 2**20
 _SHOWN: Final = 3
 _ON_DISK: Final = frozenset({"jax.Array", "np.ndarray", "scalar"})
+_OF_ARRAYS: Final = ("PyTree", "Standard", "Array", "RandomKey")
+"""In the names of the handlers that keep arrays."""
 _HANDLERS: Final = (
     ("RandomKey", Role.RNG),
     ("grain", Role.DATALOADER),
@@ -68,13 +74,19 @@ class Items:
     ranks: dict[str, int]
 
     @classmethod
-    def read(cls, folder: Folder, files: Sequence[str], folders: Sequence[str]) -> Self:
+    def read(cls, folder: Folder, files: Sequence[str], folders: Sequence[str], *, handlers: Mapping[str, str]) -> Self:
         by_folder: dict[str, list[str]] = defaultdict(list)
         for name in files:
             at, _, last = name.rpartition("/")
             by_folder[at].append(last)
         begun = {at.rpartition("/")[0] for at in folders if at.rpartition("/")[2].startswith(_OF_PROCESS)}
+        begun |= {at.rpartition("/")[0] for at in folders if _is_data(at, by_folder)}
         holding = {at for at in by_folder if _holds_tree(at, by_folder)} | begun
+        holding |= {
+            at
+            for at in _with_arrays(by_folder, folders)
+            if holding.isdisjoint(above(at)) and _keeps_arrays(at, handlers)
+        }
         trees = [_tree(folder, at, by_folder) for at in sorted(holding)]
         problems = [problem for tree in trees for problem in _problems(folder, tree, by_folder, folders)]
         return cls(files, trees, problems, _ranks(files))
@@ -101,6 +113,14 @@ class Items:
         maybe = {role for tree in self.trees if _is_state(tree, handlers) for role in tree.told.possible}
         return maybe | ({Role.SCHEDULER, Role.RNG} if Role.OPTIMIZER in self.present(handlers) else set())
 
+    def treeless(self, handlers: Mapping[str, str]) -> Iterator[str]:
+        """Items that must hold arrays, and have other files alone."""
+        there = {name.partition("/")[0] for name in self.files}
+        with_tree = {tree.at.partition("/")[0] for tree in self.trees}
+        for item, by in handlers.items():
+            if item in there - with_tree and any(word in by for word in _OF_ARRAYS):
+                yield f"no {item}/{_TREE}"
+
     def _items(self, handlers: Mapping[str, str]) -> set[str]:
         """Those that have files. None where the step is its own item."""
         if any(not tree.at for tree in self.trees):
@@ -125,6 +145,33 @@ def _holds_tree(at: str, by_folder: Mapping[str, Sequence[str]]) -> bool:
     return _TREE in names or ocdbt.MANIFEST in names or "_sharding" in names or _single(at, by_folder)
 
 
+def _is_data(at: str, by_folder: Mapping[str, Sequence[str]]) -> bool:
+    """Not of one process, whose own store it is."""
+    above_it, _, last = at.rpartition("/")
+    mine = last == DATA and not above_it.rpartition("/")[2].startswith(_OF_PROCESS)
+    return mine and any(map(HASHED.fullmatch, by_folder.get(at, ())))
+
+
+def _with_arrays(by_folder: Mapping[str, Sequence[str]], folders: Sequence[str]) -> set[str]:
+    """What arrays in folders lie in, and what says of arrays which process wrote them."""
+    arrays = {at for at, names in by_folder.items() if not {*zarr.METADATA}.isdisjoint(names)}
+    arrays |= {at for at in folders if at.rpartition("/")[2] == "array_metadatas"}
+    return {at.rpartition("/")[0] for at in arrays}
+
+
+def above(at: str) -> Iterator[str]:
+    """What a folder lies in, up to the step itself. A name with `/` makes an array lie deeper in its item."""
+    while at:
+        at = at.rpartition("/")[0]
+        yield at
+
+
+def _keeps_arrays(at: str, handlers: Mapping[str, str]) -> bool:
+    """Not an item that a handler of the user's own wrote: what it has to hold nobody knows."""
+    by = handlers.get(at.partition("/")[0], "")
+    return not by or any(word in by for word in _OF_ARRAYS)
+
+
 def _single(at: str, by_folder: Mapping[str, Sequence[str]]) -> bool:
     """An item of one array: up to 0.6 it has no tree."""
     array = by_folder.get(f"{at}/{_AGGREGATE}".lstrip("/"), ())
@@ -143,7 +190,7 @@ def _of_item(item: str, handlers: Mapping[str, str]) -> Role:
 
 def _role(name: str, handlers: Mapping[str, str], apart: set[str], *, single: bool) -> Role:
     item, slash, rest = name.partition("/")
-    if not slash and (not single or name in _OF_STEP):
+    if not slash and (not single or name in OF_STEP):
         return Role.OTHER
     role = Role.WEIGHTS if single else _of_item(item, handlers)
     inside, array = ("", item) if single else (item, rest.partition("/")[0])

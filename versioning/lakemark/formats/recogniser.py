@@ -7,7 +7,7 @@ import os
 import stat
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from lakemark.errors import Denied, NotFound, quoted
 from lakemark.formats import sets
 from lakemark.formats.family import Family, Loose, pointer
-from lakemark.formats.folder import Folder
+from lakemark.formats.folder import Folder, Kind
 from lakemark.formats.layouts import Layouts
 from lakemark.formats.links import FRAMEWORK as ALIAS
 from lakemark.formats.links import LASTS, Link, judge_link, links_of
@@ -24,6 +24,10 @@ from lakemark.formats.seen import LastSeen
 from lakemark.ports import Found, Skip, Unreadable, Verdict
 
 _DEEPEST: Final = 8
+_NEIGHBOURS: Final = 3
+_UNMARKED: Final = frozenset({"generic", "safetensors", "dcp", "accelerate", "ray-train"})
+_REMOVING: Final = frozenset({"accelerate", "ray-train"})
+"""What removes old saves file by file in any order: Accelerate before it makes a new one, Ray after it."""
 _PASSED_OVER: Final = frozenset({".lakemark-aside", ".git", "__pycache__", "node_modules", "site-packages"})
 
 
@@ -66,7 +70,7 @@ class FrameworkRecogniser(Layouts):
         candidates, links = self._candidates(Folder.of(root), unreadable)
         beside = _Beside(candidates)
         results = [beside.compared(one.judge(), one) for one in candidates if not skip(one.paths)]
-        steps = {str(one.path): one.step for one in candidates}
+        steps = _steps(candidates)
         parents = {os.path.normpath(one.path.parent) for one in candidates}
         likely = links if candidates else [link for link in links if LASTS.fullmatch(link.name)]
         results.extend(found for link in likely if (found := judge_link(link, steps, parents)))
@@ -139,7 +143,7 @@ class FrameworkRecogniser(Layouts):
         folder = Folder.of(path.parent)
         link = Link(folder.at, path.name)
         candidates, _ = self._candidates(folder)
-        steps = {str(one.path): one.step for one in candidates}
+        steps = _steps(candidates)
         found = judge_link(link, steps, {str(one.path.parent) for one in candidates})
         return found or pointer(path, link.target, framework=ALIAS, why=f"symlink -> {link.target}")
 
@@ -153,10 +157,15 @@ class FrameworkRecogniser(Layouts):
         if family is None:
             return self.last.anything(path)
         one = _of_folder(family, folder)
-        return _Beside([one, *self._neighbours(family, one)]).compared(one.judge(), one)
+        judged = found = one.judge()
+        for count in (1, _NEIGHBOURS):
+            found = _Beside([one, *self._neighbours(family, one, count)]).compared(judged, one)
+            if found.verdict is judged.verdict:
+                break
+        return found
 
-    def _neighbours(self, family: Family, one: _Candidate) -> Iterator[_Candidate]:
-        """The nearest step below it and the nearest above, of those it is compared with."""
+    def _neighbours(self, family: Family, one: _Candidate, count: int) -> Iterator[_Candidate]:
+        """The nearest steps below it and above, so many on each side, of those it is compared with."""
         if one.step is None:
             return
         seen = self._seen.of(one.path.parent)
@@ -166,7 +175,8 @@ class FrameworkRecogniser(Layouts):
             names = (rows[number][1] for number in numbers)
             likely = (one.path.parent / name for name in names if name != one.path.name)
             alike = (Folder.of(path, depth=1) for path in likely if _kind(path) == _kind(one.path))
-            yield from islice((_of_folder(family, folder) for folder in alike if family.claims(folder)), 1)
+            claimed = ((theirs, folder) for folder in alike if (theirs := self._family(folder)) is not None)
+            yield from islice((_of_folder(theirs, folder) for theirs, folder in claimed), count)
 
 
 class _Beside:
@@ -181,6 +191,7 @@ class _Beside:
             beside.sort(key=lambda one: one.step or 0)
         self._at = {one.path: number for beside in self._alike.values() for number, one in enumerate(beside)}
         self._counted: dict[Path, dict[str, int]] = {}
+        self._kinds: dict[Path, frozenset[str]] = {}
 
     def compared(self, found: Found, one: _Candidate) -> Found:
         """Incomplete where a set of ranks is short against the step before and no later step is as short.
@@ -196,6 +207,12 @@ class _Beside:
         if found.ranks_told:
             other = {name: count for name, count in other.items() if name not in sets.SPLIT}
         why = sets.short(mine, other) if at else sets.short_of_model(mine, other)
+        if why is None and found.framework in _UNMARKED:
+            window = beside[max(at - _NEIGHBOURS, 0) : at + _NEIGHBOURS + 1]
+            near = [other for other in window if sets.alike(other.path.name, one.path.name)]
+            kinds, removed = [self._kinds_of(other) for other in near], found.framework in _REMOVING
+            why = sets.lacking(kinds, near.index(one), removed=removed)
+            return found if why is None else replace(found, verdict=Verdict.INCOMPLETE, why=why)
         if why is None:
             return found
         if at + 1 < len(beside) and self._counts(beside[at + 1]) == mine:
@@ -208,6 +225,12 @@ class _Beside:
             self._counted[one.path] = sets.counts(names)
         return self._counted[one.path]
 
+    def _kinds_of(self, one: _Candidate) -> frozenset[str]:
+        if one.path not in self._kinds:
+            names = (name for name, kind in Folder.of(one.path).walk() if kind is Kind.FILE)
+            self._kinds[one.path] = sets.kinds(names)
+        return self._kinds[one.path]
+
 
 def _tell(folder: Folder, unreadable: Unreadable | None) -> None:
     if unreadable is not None and not folder.kinds and folder.problem is not None and folder.problem not in _GONE:
@@ -217,6 +240,11 @@ def _tell(folder: Folder, unreadable: Unreadable | None) -> None:
 def _kind(path: Path) -> tuple[Path, bool]:
     """What steps must share to be compared: where they lie, and whether DeepSpeed's converter made them of others."""
     return path.parent, path.name.endswith("_universal")
+
+
+def _steps(candidates: Iterable[_Candidate]) -> dict[str, int | None]:
+    """Each path, and each of the paths it consists of -> step."""
+    return {str(path): one.step for one in candidates for path in (*one.paths, one.path)}
 
 
 def _of_folder(family: Family, folder: Folder) -> _Candidate:

@@ -11,6 +11,8 @@ from lakemark.model.checkpoint import Role
 
 EVERYTHING: Final = (Role.WEIGHTS, Role.OPTIMIZER, Role.SCHEDULER, Role.RNG)
 """What may be in a file that says nothing of itself."""
+BESIDE_WEIGHTS: Final = frozenset({Role.OPTIMIZER, Role.SCHEDULER, Role.RNG, Role.DATALOADER})
+"""What nobody saves alone."""
 
 _RNG: Final = (
     r"(?:\w+_)?(?:rng|rngs|random)(?:_?(?:states?|state_dict|key|seed|tracker|cpu|cuda|numpy|python|torch)\w*)?"
@@ -25,7 +27,7 @@ _OPTIMIZER: Final = (
 )
 _DATALOADER: Final = (
     r"(?:\w+_)?(?:data_?loaders?|data_?iterators?|data_?iter|train_iterator|samplers?|data_?modules?|datasets?|dataset_state)"
-    r"(?:_?(?:states?|state_dicts?|\d+))*|loader_ckpt|loader"
+    r"(?:_?(?:states?|state_dicts?|\d+))*|loader_ckpt|loader|dl_state_dict"
 )
 _TRAINER: Final = (
     r"train_?(?:er|ing)?_?states?|trainer|training|loops?|callbacks?|(?:global_?|num_|total_)?(?:steps?|iterations?|iters?|updates?"
@@ -55,6 +57,10 @@ _KNOWN: Final = tuple(
 )
 _OUTER: Final = frozenset({"app", "state", "checkpoint", "ckpt", "train", "content", "_content", "root", "job"})
 _LONGEST_WORD: Final = 64
+_WORD: Final = re.compile(
+    r"(?P<word>[A-Za-z][A-Za-z_]*?)(?:_world_size_\d+)?(?:[-_]?(?:rank|step|iter|iteration))?[-_=]?\d*(?:-of-\d+)?\.\w+",
+    re.ASCII,
+)
 
 
 @lru_cache(maxsize=4096)
@@ -63,6 +69,12 @@ def of_key(key: str) -> Role | None:
     if len(key) > _LONGEST_WORD:
         return None
     return next((role for role, pattern in _KNOWN if pattern.fullmatch(key)), None)
+
+
+def of_file(name: str) -> Role | None:
+    """What a file holds by the word that its name begins with, folders before it aside; None where that tells nothing."""
+    match = _WORD.fullmatch(name.rpartition("/")[2])
+    return of_key(match["word"]) if match else None
 
 
 def of_names(names: Iterable[str]) -> dict[str, Role | None]:

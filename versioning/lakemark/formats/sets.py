@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
+
+from lakemark.formats.roles import BESIDE_WEIGHTS, of_file
+from lakemark.model.checkpoint import Role
 
 _PER_RANK: Final = re.compile(
     r"(?:.*/)?(?P<set>rng_state_|random_states_|extra_state_rank_|train/rank|rank|[a-z_]+_(?=\d+\.pt\b))"
@@ -37,7 +40,7 @@ _OF_MODEL: Final = (
 )
 """DeepSpeed, Megatron-LM, ByteCheckpoint: how many there are only the step before tells. of: what they are counted by."""
 _LIKELY: Final = ("_states.pt", "_rng.pt", ".metadata", "/fp32.pt")
-SPLIT: Final = frozenset({"optim_states", "model_states", "mp_rank"})
+SPLIT: Final = frozenset({"optim_states", "model_states", "mp_rank", "rng_state"})
 """Those that are one per rank: where the checkpoint itself says how many, another number than before is right."""
 _STAY: Final = (
     "extra_state_rank",
@@ -50,6 +53,8 @@ _STAY: Final = (
 )
 """Written last, or for as long as the model is the same: a step that has none after one that had some is not whole."""
 _OF_THE_MODEL: Final = ("experts", "layers", "parameters", "parts")
+_NUMBER: Final = re.compile(r"\d+", re.ASCII)
+_NEAR: Final = 2
 _OF: Final = re.compile(
     r"(?P<stem>.*?)(?P<number>\d{1,9})-of-(?P<count>\d{1,9})(?P<rest>.*)"
     r"|(?P<what>.+)_world_size_(?P<world>\d{1,7})_rank_(?P<rank>\d{1,7})\.pt",  # verl
@@ -132,3 +137,43 @@ def short(now: Mapping[str, int], before: Mapping[str, int]) -> str | None:
         return None
     worst = less[0]
     return f"{worst} for {now[worst]} of {before[worst]} ranks, as the step before has"
+
+
+def fewer(what: str, counts: Sequence[int], at: int) -> str | None:
+    """Why the step at `at` is short of files against the one before; None where it is not, or the one after has as few.
+
+    counts: how many files each step has, in order of steps.
+    """
+    count, before = counts[at], counts[at - 1] if at else 0
+    if count >= before or (at + 1 < len(counts) and counts[at + 1] == count):
+        return None
+    return f"{count} of {before} {what}, as the step before has"
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether two names differ in their numbers alone."""
+    return _NUMBER.sub("#", one) == _NUMBER.sub("#", other)
+
+
+def kinds(names: Iterable[str]) -> frozenset[str]:
+    """The names that say that they are a part of the state beside weights, without what their numbers say."""
+    told = ((name, of_file(name)) for name in names)
+    return frozenset(
+        _NUMBER.sub("#", name)
+        for name, role in told
+        if role in BESIDE_WEIGHTS or (role is Role.TRAINER and "state" in name.lower())
+    )
+
+
+def lacking(steps: Sequence[frozenset[str]], at: int, *, removed: bool = False) -> str | None:
+    """Which kind the step at `at` lacks of those the step before has; None where one near it on either side is alike.
+
+    Of a layout without a mark nothing else says that a file is still to come. The last of all may be in the making.
+    removed: the first is compared with the one after it; it may be half removed.
+    """
+    other = at - 1 if at else 1
+    if (not at and not removed) or other >= len(steps) or not steps[at] < steps[other]:
+        return None
+    if steps[at] in (*steps[max(at - _NEAR, 0) : at], *steps[at + 1 : at + 1 + _NEAR][: len(steps) - at - 2]):
+        return None
+    return f"no {min(steps[other] - steps[at])}, which the step {'before' if at else 'after'} has"

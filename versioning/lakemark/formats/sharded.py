@@ -9,17 +9,19 @@ from typing import Final
 
 from lakemark.formats import dcp_metadata, sets
 from lakemark.formats.contents import Contents
+from lakemark.formats.copies import APART_NS, copied_ns
 from lakemark.formats.dcp_metadata import DcpMetadata
 from lakemark.formats.folder import Folder, Unreadable
 from lakemark.formats.pickle_stream import Unfit
-from lakemark.formats.roles import EVERYTHING
+from lakemark.formats.roles import BESIDE_WEIGHTS, EVERYTHING, of_file
+from lakemark.formats.torch_file import told
 from lakemark.model.checkpoint import Role
 
 DATA: Final = re.compile(r"__(\d{1,7})_\d{1,7}\.distcp", re.ASCII)
 RANKS_METADATA: Final = re.compile(r"__(\d{1,7})\.metadata", re.ASCII)
+_TORCH: Final = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
+_MOST_FILES: Final = 64
 _SHOWN: Final = 5
-_APART_NS: Final = 2 * 10**9
-_COPIED_BYTES_PER_NS: Final = 20e6 / 1e9
 
 
 def add(contents: Contents, inside: str = "", *, role: Role | None = None) -> DcpMetadata | None:
@@ -50,6 +52,18 @@ def add(contents: Contents, inside: str = "", *, role: Role | None = None) -> Dc
             f"{prefix}{rest[0]}{_more(rest)}: no .metadata names it, it may be left from another save"
         )
     return read[0][1] if len(read) == 1 else None
+
+
+def look_beside(contents: Contents) -> None:
+    """What files of `torch.save` hold that a training script keeps beside the data: by their names, else by their keys."""
+    files = [name for name in contents.files if name.endswith(_TORCH) and name not in contents.roles]
+    contents.roles.update({name: role for name in files if (role := of_file(name)) in BESIDE_WEIGHTS})
+    files = [name for name in files if name not in contents.roles]
+    if files:
+        inside = told(contents.folder, files[:_MOST_FILES])
+        contents.present.update(inside.present)
+        contents.possible.update(inside.possible)
+    contents.possible.update(EVERYTHING if len(files) > _MOST_FILES else ())
 
 
 def _read(contents: Contents, folder: Folder, prefix: str, ranks: set[int]) -> Iterator[tuple[str, DcpMetadata | None]]:
@@ -112,7 +126,7 @@ def _wrong(folder: Folder, prefix: str, name: str, needed: Mapping[str, int]) ->
             yield f"{prefix}{path} is no regular file"
         elif found.st_size < least:
             short.append(f"{prefix}{path} {found.st_size} < {least} needed by {name}")
-        if found.st_mtime_ns > written + _APART_NS:
+        if found.st_mtime_ns > written + APART_NS:
             newer.append(path)
             rewritten_bytes += found.st_size
             newest = max(newest, found.st_mtime_ns)
@@ -121,7 +135,7 @@ def _wrong(folder: Folder, prefix: str, name: str, needed: Mapping[str, int]) ->
     lacking = len(missing[_SHOWN:]) + len(short[_SHOWN:])
     if lacking:
         yield f"and {lacking} more of {len(needed)}"
-    if newer and (short or newest - written > _APART_NS + rewritten_bytes / _COPIED_BYTES_PER_NS):
+    if newer and (short or newest - written > copied_ns(rewritten_bytes)):
         yield f"{prefix}{newer[0]}{_more(newer)} newer than {name} (overwrite in place?)"
 
 

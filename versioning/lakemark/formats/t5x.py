@@ -27,6 +27,8 @@ _NAME: Final = re.compile(r"(?:.*_)?(\d{1,18})(?P<tmp>\.tmp-\d+)?", re.ASCII | r
 _USUAL: Final = "checkpoint_"
 _STATE: Final = "checkpoint"
 _DATASET: Final = "train_ds"
+_ITERATOR: Final = re.compile(r"train_ds-\d+-of-\d+\..+", re.ASCII)
+_PINNED: Final = "PINNED"
 _OF_ORBAX: Final = frozenset({"_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt", "commit_success.txt"})
 _SHOWN: Final = 3
 
@@ -42,7 +44,8 @@ class T5X:
         if match["tmp"] and name.startswith(_USUAL):
             return True
         arrays = any(one.startswith(("target.", "state.param_states.")) for one in folder.folders)
-        return arrays and _OF_ORBAX.isdisjoint(folder.kinds)
+        begun = any(_ITERATOR.fullmatch(one) for one in folder.files) or {_STATE, _PINNED} <= set(folder.files)
+        return (arrays or begun) and _OF_ORBAX.isdisjoint(folder.kinds)
 
     def step(self, folder: Folder) -> int | None:
         match = _NAME.fullmatch(folder.name)
@@ -61,13 +64,13 @@ class T5X:
             *_state_problems(folder),
             *([f"unfinished files inside: {', '.join(left[:_SHOWN])}"] if left else []),
             *_array_problems(folder, files),
-            *_dataset_problems(files),
+            *_dataset_problems(folder, files),
             *short_of(name for name in files if "/" not in name),
             *(f"{name}: {why}" for name in files if name.endswith(".json") and (why := broken(folder, name))),
             *([f"it can't be read: {folder.problem}"] if folder.problem else []),
         ]
-        roles.pop("PINNED", None)
-        notes = ["PINNED"] if folder.has_file("PINNED") else []
+        roles.pop(_PINNED, None)
+        notes = [_PINNED] if folder.has_file(_PINNED) else []
         return found(
             folder.path,
             FRAMEWORK,
@@ -124,7 +127,7 @@ def _array_problems(folder: Folder, files: Iterable[str]) -> Iterator[str]:
             yield f"no {metadata}"
 
 
-def _dataset_problems(files: Iterable[str]) -> Iterator[str]:
+def _dataset_problems(folder: Folder, files: Iterable[str]) -> Iterator[str]:
     """TensorFlow's iterator state: an index, and data beside it."""
     own = sorted(name for name in files if name.startswith(_DATASET) and "/" not in name)
     for name in own:
@@ -132,3 +135,12 @@ def _dataset_problems(files: Iterable[str]) -> Iterator[str]:
             yield f"{name.partition('.data-')[0]}: no index"
         if name.endswith(".index") and not any(one.startswith(f"{name[:-6]}.data-") for one in own):
             yield f"{name[:-6]}: no data"
+        if name.endswith(".index") and not _has_bytes(folder, name):
+            yield f"{name} is empty"
+
+
+def _has_bytes(folder: Folder, name: str) -> bool:
+    try:
+        return folder.size_bytes(name) > 0
+    except Unreadable:
+        return False

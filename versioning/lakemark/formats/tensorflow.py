@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from lakemark.formats import tf_index
+from lakemark.formats import keras, tf_index
 from lakemark.formats.family import Loose, found, pointer, temporary
 from lakemark.formats.folder import Folder, Unreadable
 from lakemark.formats.headers import broken
@@ -27,7 +27,11 @@ from lakemark.ports import Found
 FRAMEWORK: Final = "tf"
 POINTER: Final = "checkpoint"
 _DATA: Final = re.compile(r"(?P<prefix>.+)\.data-(?P<number>\d{5})-of-(?P<count>\d{5})", re.ASCII | re.DOTALL)
-_PREFIX: Final = re.compile(r"(?:.*[-_.])?(\d{1,18})(?:\.ckpt|\.tf)?", re.ASCII | re.DOTALL)
+_PREFIX: Final = re.compile(r"(?:.*[-_.])?(?<!\d\.)(?<!\de-)(\d{1,18})(?:\.ckpt|\.tf)?", re.ASCII | re.DOTALL)
+_METRIC: Final = re.compile(
+    r"(?P<stem>.*\d\.\d+(?:e[-+]?\d+)?|.*[-_=](?:nan|inf))(?:\.ckpt|\.tf)?", re.ASCII | re.DOTALL
+)
+"""How Keras names what it saves so up to 2.15: an epoch, then what was measured."""
 _PART: Final = re.compile(r".*-of-\d+", re.ASCII | re.DOTALL)
 _USUAL: Final = frozenset({"ckpt", "model.ckpt", "cp.ckpt", "checkpoint", "latest", "last", "best"})
 _NAMES_ONE: Final = re.compile(r'model_checkpoint_path:\s*"((?:[^"\\]|\\.)*)"')
@@ -37,19 +41,20 @@ _OLD_SLOT: Final = re.compile(
 )
 """How TensorFlow 1 names what an optimizer keeps of a variable."""
 _PEEK_BYTES: Final = 64 * 2**10
-_TEMPORARY: Final = "_temp"
+_TEMPORARY: Final = re.compile(r"_temp(?:_[0-9a-f]{32})?\Z", re.ASCII)
+"""TensorFlow 1 puts something random behind it."""
 
 
 class TensorFlow:
     """`tf`, and the pointer file beside."""
 
     def claims(self, folder: Folder) -> bool:
-        return folder.name.endswith(_TEMPORARY) and any(
+        return _TEMPORARY.search(folder.name) is not None and any(
             name.startswith("part-") and (".data-" in name or ".index" in name) for name in folder.files
         )
 
     def step(self, folder: Folder) -> int | None:
-        return _step(folder.name.removesuffix(_TEMPORARY))
+        return _step(_TEMPORARY.sub("", folder.name))
 
     def judge(self, folder: Folder) -> Found:
         return temporary(folder.path, FRAMEWORK, self.step(folder), "<prefix>_temp dir")
@@ -90,8 +95,11 @@ def _by_prefix(folder: Folder) -> dict[str, list[str]]:
 
 
 def _step(prefix: str) -> int | None:
-    match = _PREFIX.fullmatch(prefix)
-    return int(match[1]) if match and not _PART.fullmatch(prefix) else None
+    match = _PREFIX.fullmatch(prefix) if not _PART.fullmatch(prefix) else None
+    if match:
+        return int(match[1])
+    measured = _METRIC.fullmatch(prefix)
+    return keras.epoch(measured["stem"]) if measured else None
 
 
 def _judged(folder: Folder, prefix: str, names: Sequence[str], step: int | None) -> Found:

@@ -11,7 +11,7 @@ from typing import Final
 from lakemark.formats import headers, numbered, sets
 from lakemark.formats.family import Loose, OfFiles, found
 from lakemark.formats.folder import Folder
-from lakemark.formats.roles import EVERYTHING, of_key
+from lakemark.formats.roles import BESIDE_WEIGHTS, EVERYTHING, of_file, of_key
 from lakemark.formats.torch_file import told
 from lakemark.model.checkpoint import Role
 from lakemark.ports import Found
@@ -42,18 +42,19 @@ class TorchFiles(OfFiles):
         for name, step in numbered.of_files(folder.files, folder.name, first=folder.depth == 0).items():
             steps[step].append(name)
         others = _of_ranks(folder, steps)
-        before = 0
-        for step, mine in sorted(steps.items()):
-            if all(name.endswith(_NAMES) for name in mine):
-                names = [*mine, *others[step]]
-                most, before = before, sum(not name.endswith(_JSON) for name in others[step])
-                yield Loose(
-                    path=folder.path / names[0],
-                    names=tuple(names),
-                    judge=partial(_judge, folder, names, step, most=most),
-                    step=step,
-                    members=tuple(folder.path / name for name in names) if len(names) > 1 else (),
-                )
+        rows = [(step, mine) for step, mine in sorted(steps.items()) if all(name.endswith(_NAMES) for name in mine)]
+        counts = [sum(not name.endswith(_JSON) for name in others[step]) for step, _ in rows]
+        kinds = [sets.kinds(mine) for _, mine in rows]
+        for at, (step, mine) in enumerate(rows):
+            names = [*mine, *others[step]]
+            short = sets.fewer("files of ranks", counts, at) or sets.lacking(kinds, at)
+            yield Loose(
+                path=folder.path / names[0],
+                names=tuple(names),
+                judge=partial(_judge, folder, names, step, short=short),
+                step=step,
+                members=tuple(folder.path / name for name in names) if len(names) > 1 else (),
+            )
 
 
 def _of_ranks(folder: Folder, steps: Collection[int]) -> dict[int, list[str]]:
@@ -67,22 +68,21 @@ def _of_ranks(folder: Folder, steps: Collection[int]) -> dict[int, list[str]]:
     return found
 
 
-def _lacking(names: Sequence[str], most: int) -> list[str]:
-    """most: how many files of ranks the step before has."""
+def _lacking(names: Sequence[str], short: str | None) -> list[str]:
+    """short: what it lacks against the step before."""
     ranks: dict[str, set[int]] = defaultdict(set)
     for name in names:
         match = _OF_STEP.fullmatch(name)
         if match and match["rank"]:
             ranks[match["word"]].add(int(match["rank"]))
     lacking = [hole for word, seen in ranks.items() if (hole := sets.holes(f"{word} of rank", seen))]
-    count = sum(map(len, ranks.values()))
-    if not lacking and count < most:
-        return [f"{count} of {most} files of ranks, as the step before has"]
-    return lacking
+    return lacking or ([short] if short else [])
 
 
-def _judge(folder: Folder, names: Sequence[str], step: int, *, most: int) -> Found:
-    problems = headers.problems(folder, list(names)) + _lacking(names, most)
+def _judge(folder: Folder, names: Sequence[str], step: int, *, short: str | None) -> Found:
+    problems = headers.problems(folder, list(names)) + _lacking(names, short)
+    if all(of_file(name) in BESIDE_WEIGHTS for name in names):
+        problems.append("no weights")
     if len(names) == 1:
         problems = [one.removeprefix(f"{names[0]}: ") for one in problems]
     roles: dict[str, str] = {}

@@ -27,7 +27,7 @@ _OPTIMIZER: Final = _words(
 )
 _RNG: Final = _words(
     "rng rngs rng_key rng_keys rng_state prng prng_key prng_state prngkey jax_random_key np_random_state"
-    " dropout_rng random_key random_state random"
+    " dropout_rng random_key random_state random np_rng numpy_rng jax_rng"
 )
 _DATALOADER: Final = _words(
     "data_iter data_iterator data_loader dataloader iter iterator train_iter train_iterator train_ds dataset"
@@ -35,6 +35,7 @@ _DATALOADER: Final = _words(
 )
 _CONFIG: Final = _words("config model_config metrics metadata descriptor process_metadata hparams hyperparameters")
 _STEP: Final = _words("step steps global_step epoch version save_counter iteration metrics_variables")
+_IN_STATE: Final = _OPTIMIZER | _RNG | {"step", "global_step"}
 _BY_WORD: Final = (
     (_OPTIMIZER, Role.OPTIMIZER),
     (_WEIGHTS, Role.WEIGHTS),
@@ -43,6 +44,8 @@ _BY_WORD: Final = (
     (_CONFIG, Role.CONFIG),
     (_STEP, Role.OTHER),
 )
+_HOLDERS: Final = _words("model models target")
+"""What people call a whole training state, as Flax's guide does: what lies directly in it may be the optimizer."""
 _DEEPEST: Final = 4
 
 
@@ -59,6 +62,8 @@ def role_of(path: Sequence[str]) -> Role | None:
     words = [word.lower() for word in path[:_DEEPEST]]
     if words[:2] == ["optimizer", "target"]:  # the Optimizer of old Flax held the weights too
         return Role.WEIGHTS
+    if len(words) > 1 and words[0] in _HOLDERS and words[1] in _IN_STATE:
+        words = words[1:]
     for word in words:
         for known, role in _BY_WORD:
             if word in known:
