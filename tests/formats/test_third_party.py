@@ -103,7 +103,50 @@ def test_what_another_package_s_format_answers_keeps_nobody_else_s_checkpoint_ou
     assert "division" in recogniser().judge(out / "a.mine").why
 
 
-def test_one_that_can_t_be_loaded_is_named(install):
-    install("my_checkpoints:Theirs")
-    with pytest.raises(Misconfigured, match="'mine'"):
+WRONG = """
+from pathlib import Path
+from lakemark.formats.family import found
+
+
+class Elsewhere:
+    def claims(self, folder):
+        return folder.name.startswith("mine-")
+
+    def step(self, folder):
+        return 7
+
+    def judge(self, folder):
+        return found(Path("/etc"), "mine", 7, [])
+
+    def loose(self, folder):
+        return iter(())
+
+
+class Half:
+    def claims(self, folder):
+        return True
+
+
+def leaves():
+    raise SystemExit(0)
+"""
+
+
+def test_one_that_speaks_of_what_it_was_not_asked_is_not_believed(install, tmp_path):
+    install("my_checkpoints:Elsewhere")
+    save(tmp_path / "packages/my_checkpoints.py", WRONG)
+    save(tmp_path / "out/mine-7/w.bin")
+    (found,) = recogniser().find(tmp_path / "out")
+    assert (found.path, found.verdict) == (tmp_path / "out/mine-7", Verdict.INCOMPLETE)
+    assert "speaks of /etc" in found.why
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [("my_checkpoints:Theirs", "Theirs"), ("my_checkpoints:Half", "no step"), ("my_checkpoints:leaves", "SystemExit")],
+)
+def test_one_that_can_t_be_loaded_is_named(install, tmp_path, target, why):
+    install(target)
+    save(tmp_path / "packages/my_checkpoints.py", WRONG)
+    with pytest.raises(Misconfigured, match=f"'mine'.*{why}"):
         recogniser()

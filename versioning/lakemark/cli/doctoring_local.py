@@ -39,12 +39,20 @@ def examinations(here: Session) -> Iterator[Examination]:
             run=partial(_space, here),
             advice="Make room, lower `min_free` of hot, or raise its `capacity`.",
         )
+        yield Examination(name="checkpoint formats", run=_formats)
     for watched in here.settings.watch:
         yield Examination(
             name=f"landing {watched.path}",
             run=partial(_landing, here, watched.path),
             advice="Put hot on the file system trainers save to, and run as their user: landing is then a link.",
         )
+
+
+def _formats() -> str:
+    """One that can't be loaded keeps all saves out: its own could not be told from others'."""
+    from lakemark.formats.families import third_party
+
+    return ", ".join(["those built in", *(f"{one.name} of a package" for one in third_party())])
 
 
 def dot() -> Examination:

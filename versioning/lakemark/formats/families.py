@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
@@ -66,7 +66,7 @@ BUILT_IN: Final[tuple[Family, ...]] = (
 )
 
 
-def third_party() -> Iterator[Family]:
+def third_party() -> Iterator[Guarded]:
     """Those of the entry-point group `lakemark.formats`. Raises Misconfigured for one that can't be loaded."""
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         yield Guarded(entry.name, _loaded(entry))
@@ -75,7 +75,10 @@ def third_party() -> Iterator[Family]:
 def _loaded(entry: EntryPoint) -> Family:
     try:
         made: Family = entry.load()()
-    except Exception as error:
+        lacking = [name for name in ("claims", "step", "judge", "loose") if not callable(getattr(made, name, None))]
+        if lacking:
+            raise TypeError(f"it has no {lacking[0]}()")
+    except (Exception, SystemExit) as error:
         raise Misconfigured(
             f"the checkpoint format {quoted(entry.name)} ({entry.value}) can't be loaded: {error!r}",
             advice="Mend or uninstall the package that provides it.",
@@ -108,6 +111,7 @@ class Guarded:
     def loose(self, folder: Folder) -> Iterator[Loose]:
         try:
             for one in self.family.loose(folder):
+                _require_inside(folder.path, (one.path, *one.members))
                 judge = partial(self._judged, one.path, one.members, one.judge)
                 yield replace(one, step=_number(one.step), judge=judge)
         except Exception:  # noqa: BLE001 - as above
@@ -116,6 +120,9 @@ class Guarded:
     def _judged(self, path: Path, members: tuple[Path, ...], judge: Callable[[], Found]) -> Found:
         try:
             made = judge()
+            if made.path != path:
+                raise ValueError(f"asked of {path}, it speaks of {made.path}")
+            _require_inside(path.parent, made.members)
             return replace(made, step=_number(made.step))
         except Exception as error:  # noqa: BLE001 - as above
             return judged(path, self.name, None, [f"the format {self.name} failed: {error!r}"], members=members)
@@ -123,3 +130,9 @@ class Guarded:
 
 def _number(step: object) -> int | None:
     return step if type(step) is int and step >= 0 else None
+
+
+def _require_inside(folder: Path, paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.parent != folder:
+            raise ValueError(f"{path} is not in {folder}")
