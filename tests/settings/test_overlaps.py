@@ -99,3 +99,20 @@ def test_what_is_no_tier_stays_out_of_tiers(tmp_path, more, what):
 )
 def test_what_is_apart_or_unused(tmp_path, more):
     assert check(tmp_path, HOT, more) == ""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "fits"),
+    [
+        ("{path: /train/a, run: a}", "{path: /train/b, run: b}", True),
+        ("{path: /train/a, run: a}", "{path: /train/a, run: b}", False),
+        ("{path: /train/a, run: a}", "{path: /train/a/out, run: b}", False),
+        ("{path: /train, run: a}", "{path: /train/a, run: a}", False),
+        ("{path: '/train/*', run: '{name}'}", "{path: '/train/*', run: 'x-{name}'}", False),
+        ("{path: '/train/*', run: '{name}'}", "{path: /train/a, run: b}", True),
+    ],
+)
+def test_watched_directories_stay_out_of_each_other(tmp_path, first, second, fits):
+    said = check(tmp_path, HOT, f"watch: [{first}, {second}]")
+    assert ("`watch.0.path` overlaps with `watch.1.path`" in said) is not fits
+    assert bool(said) is not fits

@@ -257,6 +257,8 @@ def test_retention_never_means_delete_all_by_mistake(refusal, more, message):
         ("watch: [{path: /a, run: Llama}]", "`watch.0.run` 'Llama' is not a run's name"),
         ("watch: [{path: /a, run: site}]", "`watch.0.run` 'site' is not a run's name"),
         ("watch: [{path: '/a/*', run: b}]", "`watch.0.run` is one name for several directories"),
+        ("watch: [{path: /a, run: '{name}'}]", "`watch.0.run` has `{name}`, and `path` has no `*`"),
+        ("watch: [{path: $HOME/a, run: b}]", "`watch.0.path` '$HOME/a' starts with a variable"),
         ("watch: [{path: '/a/*/*', run: '{name}'}]", "`watch.0.path` has more than one `*`"),
         ("watch: [{path: /a, run: b, data: main}]", "`watch.0.data` 'main' is not REPOSITORY/BRANCH"),
         ("watch: [{path: /a, run: b, seen_as: out}]", "`watch.0.seen_as` 'out' is not an absolute path"),

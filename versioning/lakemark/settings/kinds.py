@@ -90,6 +90,8 @@ def _path(value: Value, base: Path) -> Path:
         raise invalid(f"{quoted(text)} is not a path: it is empty or has unprintable characters")
     if text.startswith("~"):
         raise invalid(f"{quoted(text)} starts with `~`, which only shells understand; write the path out")
+    if text.startswith("$"):
+        raise invalid(f"{quoted(text)} starts with a variable, which only shells know; write the path out")
     return Path(os.path.normpath(base / text))
 
 

@@ -25,13 +25,18 @@ def overlaps(settings: Settings) -> Iterator[tuple[Key, Key]]:
     """The keys of every two places of which one is, or is in, the other; links are followed.
 
     Compared are tiers with each other and with the ledger, `restore_root`, the
-    sandbox and watched directories, also those a `*` would match. Buckets at one
-    endpoint compare by prefix.
+    sandbox and watched directories, also those a `*` would match; and watched ones
+    with each other, but a pattern may match what another entry names: that is the
+    other's. Buckets at one endpoint compare by prefix.
     """
     tiers = list(_tiers(settings))
     for (key, place), (other_key, other) in [*combinations(tiers, 2), *product(tiers, _others(settings))]:
         # The shorter decides; only watched places have patterns, and they are always `other`.
         if all(fnmatchcase(part, _pattern(wanted)) for part, wanted in zip(place, other, strict=False)):
+            yield key, other_key
+    for (key, place), (other_key, other) in combinations(_watched(settings), 2):
+        least = min(len(place), len(other))
+        if place == other or (place[:least] == other[:least] and "*" not in "".join(place + other)):
             yield key, other_key
 
 
@@ -55,6 +60,10 @@ def _others(settings: Settings) -> Iterator[tuple[Key, _Place]]:
     sandbox = settings.sandbox
     if sandbox.s3 or sandbox.lakefs or sandbox.prefect:
         yield ("sandbox", "dir"), _real(sandbox.dir)
+    yield from _watched(settings)
+
+
+def _watched(settings: Settings) -> Iterator[tuple[Key, _Place]]:
     for number, watched in enumerate(settings.watch):
         yield ("watch", number, "path"), _real(watched.path)
 

@@ -83,12 +83,14 @@ class WatchSettings(Section):
     seen_as: Annotated[AbsolutePath | None, Default(None)]
 
     def problems(self) -> Iterator[Problem]:
-        """A pattern that would give several directories one run."""
+        """A pattern that would give several directories one run, or one directory to every run."""
         stars = str(self.path).count("*")
         if stars > 1:
             yield Problem(("path",), "has more than one `*`; one component may have one")
         if stars and "{name}" not in self.run:
             yield Problem(("run",), 'is one name for several directories; name their runs with "{name}"')
+        if not stars and "{name}" in self.run:
+            yield Problem(("run",), "has `{name}`, and `path` has no `*` that it could stand for")
 
 
 @dataclass(frozen=True, kw_only=True)
