@@ -19,6 +19,7 @@ INDEX: Final = "model.safetensors.index.json"
 SHARDED: Final = "sharded"
 _METADATA: Final = frozenset({".metadata", ".metadata.tmp", "__0.metadata", "__0.metadata.tmp"})
 _OF_A_STEP: Final = frozenset({Role.WEIGHTS, Role.OPTIMIZER, Role.OTHER})
+_REPLICA: Final = "ft-replicat-"
 _TITAN: Final = re.compile(r"step-(\d{1,15})", re.ASCII)
 _WHOLE: Final = re.compile(r"model-\d{5,7}-of-\d{5,7}\.safetensors", re.ASCII)
 _SHARD: Final = re.compile(r"shard-\d{5,7}-model-\d{5,7}-of-\d{5,7}\.safetensors", re.ASCII)
@@ -50,7 +51,9 @@ class Dcp(OfFolders):
         sharded.look_beside(contents)
         if ".metadata.tmp only" in contents.problems:
             contents.problems.remove("temporary file .metadata.tmp left")
-        if contents.present and _OF_A_STEP.isdisjoint({*contents.present, *contents.possible}):
+        if folder.parent.name.startswith(_REPLICA):
+            contents.problems.append("what a replica of torchft keeps for itself")
+        elif contents.present and _OF_A_STEP.isdisjoint({*contents.present, *contents.possible}):
             contents.problems.append(f"{', '.join(ordered(contents.present))} alone")
         contents.check()
         return contents.found(FRAMEWORK, self.step(folder))
