@@ -439,6 +439,17 @@ def test_a_removal_that_a_crash_broke_off_is_due_at_once(cold):
     assert cold.due(now=NOW, grace=HOUR)
 
 
+def test_what_makes_a_writer_wait_is_due_though_nothing_was(cold):
+    checkpoint = put(cold)
+    cold.blobs.delete(dvc_layout.claim_key(checkpoint.record.id))
+    assert not cold.due(now=NOW, grace=HOUR)
+    going = dvc_layout.Mark(condemned_at=NOW, going=True)
+    cold.blobs.replace(dvc_layout.mark_key(checkpoint.objects["dir"]), going.to_bytes())
+    with pytest.raises(StoreUnavailable, match="just being removed"):
+        put(cold)
+    assert cold.due(now=NOW, grace=HOUR)
+
+
 @given(st.sets(st.binary(min_size=16, max_size=16)), st.sets(st.binary(min_size=16, max_size=16)))
 def test_nothing_that_is_used_is_ever_taken_for_unused(names, others):
     used = Used()
@@ -533,10 +544,15 @@ def test_a_pass_does_so_much_and_leaves_the_later_drops_to_the_next(cold, root):
 def test_an_unreadable_note_of_a_drop_stops_every_deletion(cold, root):
     gone = put(cold, {"alone": b"alone"})
     cold.drop(gone, now=NOW)
-    (root / dvc_layout.drop_key("a" * 64, NOW)).write_text("{")
-    with pytest.raises(Corrupt):
+    note = root / dvc_layout.drop_key("a" * 64, NOW)
+    note.write_text("{")
+    with pytest.raises(Corrupt) as raised:
         cold.collect(now=NOW + 1000 * HOUR, grace=HOUR, needed=[])
+    assert "until you have removed it" in raised.value.advice
     assert object_path(root, gone, "alone").exists()
+    assert sound(cold, put(cold))
+    note.unlink()
+    assert cold.collect(now=NOW + 1000 * HOUR, grace=HOUR, needed=[]) > 0
 
 
 def test_what_is_needed_and_lost_its_claim_keeps_the_note_of_its_drop(cold, root):

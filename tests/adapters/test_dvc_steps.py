@@ -24,6 +24,8 @@ NEVER = NOW + timedelta(days=10_000)
 class Scene:
     """Records 1 and 2 are twins that lie in the tier, 3 is one that is put. Each who does something is a process of its own."""
 
+    claimed_at = NEVER
+
     def __init__(self):
         self.blobs = MemoryBlobs()
         self.hours = count(1)
@@ -38,10 +40,10 @@ class Scene:
         return store
 
     def put(self, step, blobs=None):
-        """Far in the collectors' future: they take its claim for no dead writer's. None where it is told to wait."""
+        """Mostly far in the collectors' future: they take its claim for no dead writer's. None where it is told to wait."""
         checkpoint = checkpoint_of(CONTENTS, step)
         try:
-            stored = self.store(blobs).put(checkpoint, source(CONTENTS), now=NEVER, progress=Quiet())
+            stored = self.store(blobs).put(checkpoint, source(CONTENTS), now=self.claimed_at, progress=Quiet())
         except StoreUnavailable:
             return None
         return replace(checkpoint, objects=stored.objects)
@@ -161,6 +163,23 @@ def test_a_collector_that_another_overtakes_takes_nothing_from_a_writer():
     assert at_each_step(let_all_go, lambda scene: scene.collect(scene.blobs), overtake) > 9
 
 
+def test_a_collector_takes_no_other_s_mark_for_its_own():
+    """One removed everything, a writer wrote it anew, and one that looked before all that marks it: it sees the claim yet."""
+
+    def overtake(scene):
+        scene.collect()
+        scene.write()
+        for name in scene.first.objects.values():
+            mark = dvc_layout.Mark(condemned_at=NOW, going=True, by="another")
+            scene.blobs.held[dvc_layout.mark_key(name)] = mark.to_bytes()
+
+    def let_all_go(scene):
+        scene.drop(scene.first)
+        scene.drop(scene.second)
+
+    assert at_each_step(let_all_go, lambda scene: scene.collect(scene.blobs), overtake) > 9
+
+
 def test_what_is_used_until_just_now_has_its_whole_grace():
     """Whatever step of a pass the last user is dropped at, its bytes stay: the other's grace is not theirs."""
     grace, late = timedelta(hours=72), NOW + timedelta(hours=73)
@@ -176,3 +195,54 @@ def test_what_is_used_until_just_now_has_its_whole_grace():
             break
         assert scene.store().collect(now=late + grace, grace=grace, needed=()) > 0
     assert step > 5
+
+
+def clear(scene):
+    scene.drop(scene.first)
+    scene.drop(scene.second)
+    scene.collect()
+    assert list(scene.blobs.held) == ["lakemark-tier.json"]
+
+
+def leave_a_dead_writer_s_claim(scene):
+    clear(scene)
+    dead = checkpoint_of(CONTENTS, 3)
+    claim = dvc_layout.Claim(record=dead.record, manifest=dead.manifest, objects=scene.first.objects, claimed_at=NOW)
+    scene.blobs.replace(dvc_layout.claim_key(dead.record.id), claim.to_bytes())
+
+
+def test_a_writer_that_is_back_and_claims_anew_is_not_taken_for_dead():
+    """Its first claim is forgotten: whatever step of that the second one falls into, it stands when the put is answered."""
+    assert at_each_step(leave_a_dead_writer_s_claim, lambda scene: scene.collect(scene.blobs), Scene.write) > 9
+
+
+def test_a_writer_whose_claim_is_forgotten_meanwhile_is_told_so():
+    """It takes longer than the grace: a pass takes it for dead."""
+
+    def prepare(scene):
+        clear(scene)
+        scene.claimed_at = NOW
+
+    def overtake(scene):
+        scene.collect()
+        scene.collect()
+
+    assert at_each_step(prepare, lambda scene: scene.write(scene.blobs), overtake) > 9
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_writer_whose_record_is_dropped_meanwhile_is_told_so(fresh):
+    """fresh: nothing of it is there; else all is, and it is read back."""
+
+    def prepare(scene):
+        clear(scene)
+        if not fresh:
+            scene.third = scene.put(3)
+
+    def work(scene):
+        scene.third = scene.put(3, scene.blobs)
+
+    def drop(scene):
+        scene.drop(replace(checkpoint_of(CONTENTS, 3), objects=scene.first.objects))
+
+    assert at_each_step(prepare, work, drop) > 5

@@ -54,6 +54,8 @@ def test_a_tier_s_record_of_a_checkpoint():
 def test_a_condemned_object():
     mark = Mark(condemned_at=AT, going=True)
     assert Mark.from_bytes(check("condemned.json", mark.to_bytes()), key="here") == mark
+    going = Mark(condemned_at=AT, going=True, by="0123456789abcdef")
+    assert Mark.from_bytes(check("going.json", going.to_bytes()), key="here") == going
 
 
 def test_a_drop():

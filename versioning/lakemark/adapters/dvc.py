@@ -89,20 +89,11 @@ class DvcStore:
 
     def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
         self._first = tier_file.require_same(self.identity(), self._first, where=self.blobs.where)
-        known = (self._claimed(checkpoint.record.id) or {}) if self.holds(checkpoint) else {}
-        if known and not self._marked(known.values()) and not self.verify(checkpoint, progress=progress):
-            return Stored(verified_at=now, proof="read_back", written_bytes=0, objects=known)
-        objects = self._known(checkpoint)
-        trusted = objects is not None
-        if objects is None:
-            objects = self._named(checkpoint, source, progress)
-        self._room.require({name: file.size_bytes for name, file in layout.distinct(checkpoint, objects).items()})
-        claim = Claim(record=checkpoint.record, manifest=checkpoint.manifest, objects=objects, claimed_at=now)
-        self.blobs.replace(layout.claim_key(checkpoint.record.id), claim.to_bytes())
-        self._objects.put(checkpoint.record.id, objects)
-        written = self._sink(checkpoint, objects, source, (trusted, progress))
-        self._require_sound(checkpoint, written, progress)
-        self._write_dir(checkpoint, objects)
+        objects = (self._claimed(checkpoint.record.id) or {}) if self.holds(checkpoint) else {}
+        written: Mapping[str, File] = {}
+        if not objects or self._marked(objects.values()) or self.verify(checkpoint, progress=progress):
+            objects, written = self._put(checkpoint, source, now=now, progress=progress)
+        self._require_claimed(checkpoint.record.id, objects)
         return Stored(
             verified_at=now,
             proof="read_back",
@@ -220,6 +211,33 @@ class DvcStore:
 
     # Inside
 
+    def _put(
+        self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress
+    ) -> tuple[Mapping[str, str], Mapping[str, File]]:
+        """Object names of everything, and what was written."""
+        objects = self._known(checkpoint)
+        trusted = objects is not None
+        if objects is None:
+            objects = self._named(checkpoint, source, progress)
+        self._room.require({name: file.size_bytes for name, file in layout.distinct(checkpoint, objects).items()})
+        claim = Claim(record=checkpoint.record, manifest=checkpoint.manifest, objects=objects, claimed_at=now)
+        self.blobs.replace(layout.claim_key(checkpoint.record.id), claim.to_bytes())
+        self._objects.put(checkpoint.record.id, objects)
+        written = self._sink(checkpoint, objects, source, (trusted, progress))
+        self._require_sound(checkpoint, written, progress)
+        self._require_claimed(checkpoint.record.id, objects)  # else the directory object would be nobody's
+        self._write_dir(checkpoint, objects)
+        return objects, written
+
+    def _require_claimed(self, record: str, objects: Mapping[str, str]) -> None:
+        """Nothing is safe once the claim went: by a drop, or a pass that takes its writer for dead and marks the directory."""
+        keys = (layout.mark_key(objects["dir"]), layout.claim_key(record))
+        if [self.blobs.size(key) is not None for key in keys] != [False, True]:
+            raise StoreUnavailable(
+                f"the claim of {record[:12]} was removed from {self.name} while it was written, or is being removed",
+                advice="Try again: it is claimed and read back anew.",
+            )
+
     def _bad(
         self, files: Mapping[str, File], part_size: int, progress: Progress, *, workers: int = WORKERS
     ) -> dict[str, str]:
@@ -336,6 +354,7 @@ class DvcStore:
         found = self._marked(names)
         for name in found:
             if is_going(self.blobs, name):
+                self._oldest = None  # `due` looks again: whoever was removing it may have died
                 raise StoreUnavailable(
                     f"the object {name} is just being removed from {self.name}",
                     advice="Try again once the pass that collects has ended; the next one clears it up.",

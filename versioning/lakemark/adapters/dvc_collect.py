@@ -8,11 +8,13 @@ before it looks at notes. So it sees one of the two, and what was used until jus
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 
 from lakemark.adapters import dvc_layout as layout
 from lakemark.adapters.blobs import Blobs
@@ -39,7 +41,8 @@ def oldest(blobs: Blobs, *, now: datetime) -> datetime | None:
         return datetime.min.replace(tzinfo=mark.condemned_at.tzinfo) if mark.going else mark.condemned_at
 
     read = run_all((partial(condemned_at, key) for key in marks.sizes), workers=WORKERS)
-    return min((*read, *(layout.dropped_at(key) for key in drops.sizes)), default=now)
+    first = [layout.dropped_at(key) for key in islice(drops.sizes, 1)]
+    return min((*read, *first), default=now)
 
 
 def is_going(blobs: Blobs, name: str) -> bool:
@@ -84,6 +87,7 @@ class Collector:
         self._blobs = blobs
         self._claims = claims
         self._most = most
+        self._own = secrets.token_hex(8)
 
     def run(self, *, now: datetime, grace: timedelta, needed: Iterable[Checkpoint]) -> int:
         """Bytes freed. `needed` is drawn from once."""
@@ -174,7 +178,7 @@ class Collector:
 
         After every mark says going, looks at claims and drops once more; then at each mark, which others may have taken away.
         """
-        going = Mark(condemned_at=before, going=True).to_bytes()
+        going = Mark(condemned_at=before, going=True, by=self._own).to_bytes()
         _each_done(partial(self._blobs.replace, layout.mark_key(name), going) for name in due)
         kept = self._kept(before) if due else None
         if kept is None:
@@ -192,8 +196,8 @@ class Collector:
         return freed
 
     def _removed(self, name: str) -> tuple[str, bool]:
-        """False where another pass was faster, or saw a claim: a writer may count on the object by now."""
-        if not is_going(self._blobs, name):
+        """False where another pass took it over, or saw a claim: a writer may count on the object by now."""
+        if not self._is_own(name):
             return name, False
         self._blobs.delete(layout.object_key(name))
         self._blobs.delete(layout.mark_key(name))
@@ -210,12 +214,25 @@ class Collector:
             data = None if record in wanted else self._blobs.get(key)
             with suppress(Corrupt):
                 claim = None if data is None else Claim.from_bytes(data, key=key)
-                if claim is not None and claim.claimed_at <= before and not self._has_dir(claim):
-                    self._blobs.delete(key)
+                name = None if claim is None or claim.claimed_at > before else claim.objects.get("dir")
+                if name is not None and not self._is_there(name):
+                    self._forget(key, data, name=name, before=before)
 
-    def _has_dir(self, claim: Claim) -> bool:
-        name = claim.objects.get("dir")
-        return name is not None and self._blobs.size(layout.object_key(name)) is not None
+    def _forget(self, key: str, data: bytes | None, *, name: str, before: datetime) -> None:
+        """Its writer may live, or be back. It claims, and writes the directory object, before it looks for marks."""
+        mark = layout.mark_key(name)
+        self._blobs.replace(mark, Mark(condemned_at=before, going=True, by=self._own).to_bytes())
+        if self._blobs.get(key) == data and not self._is_there(name) and self._is_own(name):
+            self._blobs.delete(key)
+        self._blobs.delete(mark)
+
+    def _is_own(self, name: str) -> bool:
+        """Whether its mark is as this pass left it: then every writer that claimed since the look at claims waits."""
+        mark = _mark(self._blobs, layout.mark_key(name))
+        return mark is not None and mark.by == self._own
+
+    def _is_there(self, name: str) -> bool:
+        return self._blobs.size(layout.object_key(name)) is not None
 
 
 def _each_done(tasks: Iterable[partial[None]]) -> None:

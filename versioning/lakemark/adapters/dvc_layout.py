@@ -157,21 +157,26 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """An object nothing has used since `condemned_at`. going: its removal is under way."""
+    """An object nothing has used since `condemned_at`. going: its removal is under way. by: the pass that removes it."""
 
     condemned_at: datetime
     going: bool = False
+    by: str | None = None
 
     def to_bytes(self) -> bytes:
         value = {"format": MARK, "condemned_at": to_text(self.condemned_at), "going": self.going}
-        return json.dumps(value).encode()
+        return json.dumps(value if self.by is None else {**value, "by": self.by}).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, *, key: str) -> Self:
         try:
             read = Fields(parse(data), key)
             read.format(MARK)
-            return cls(condemned_at=read.instant("condemned_at"), going=read.flag("going", default=False))
+            return cls(
+                condemned_at=read.instant("condemned_at"),
+                going=read.flag("going", default=False),
+                by=read.optional_text("by"),
+            )
         except ValueError as error:
             raise _unreadable(key, error) from error
 
@@ -192,7 +197,7 @@ def _texts(value: Mapping[str, JSON]) -> dict[str, str]:
 
 
 def _unreadable(key: str, error: ValueError) -> Corrupt:
-    return Corrupt(
-        f"{key} can't be read: {error}",
-        advice="Nothing is deleted from the tier until it is whole again: replicate that checkpoint anew.",
-    )
+    advice = "Nothing is deleted from the tier until it is whole again: replicate that checkpoint anew."
+    if key.startswith((DROPPED, CONDEMNED)):
+        advice = "Nothing is deleted from the tier until you have removed it; what it alone tells of may stay there for good."
+    return Corrupt(f"{key} can't be read: {error}", advice=advice)

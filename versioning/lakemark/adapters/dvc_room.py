@@ -17,7 +17,7 @@ class Room:
     """Up to `capacity_bytes` of objects; None: any amount.
 
     What was free at the last look is shared out among 64 writers; who has used up its share looks again. So one writer
-    never goes beyond the capacity, nor do 64 that looked at the same time.
+    never goes beyond the capacity. Several may: by what the others have under way at a look, and by their shares.
     """
 
     def __init__(self, blobs: Blobs, capacity_bytes: int | None, *, name: str) -> None:
