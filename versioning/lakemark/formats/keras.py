@@ -43,6 +43,7 @@ _SUFFIXES: Final = frozenset({"keras", "h5", "hdf5", "json", "bkp"})
 _HDF5: Final = frozenset({"h5", "hdf5"})
 _DIGITS: Final = re.compile(r"\d+", re.ASCII)
 _LOOKED_INTO: Final = 4
+_SINGLE: Final = (".keras", ".h5", ".hdf5")
 _BACKUP: Final = "latest.weights.h5"
 _TRAINING: Final = "training_metadata.json"
 _LONGEST_MAP_BYTES: Final = 16 * 2**20
@@ -61,7 +62,7 @@ class Keras(OfFiles):
                 yield _sharded(folder, name)
             elif name == _BACKUP and (folder.has_file(_TRAINING) or f"{name}.bkp" in folder.kinds):
                 yield _backup(folder)
-            elif name.endswith((".keras", ".h5", ".hdf5")):
+            elif name.endswith(_SINGLE):
                 yield from _single(folder, name, whole, epochs)
 
 
@@ -89,7 +90,7 @@ def _whole_models(folder: Folder) -> set[str]:
 def _epochs_of_two(folder: Folder) -> dict[str, int]:
     """Names that end in two numbers -> the first, where it is not always the same: an epoch, and a batch of it."""
     alike: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-    for name in folder.files:
+    for name in (name for name in folder.files if name.endswith(_SINGLE)):
         stem, _ = _kind(name)
         match = _OF_TWO.fullmatch(stem) if not stem.isdigit() and not _DATE.search(stem) else None
         if match:
