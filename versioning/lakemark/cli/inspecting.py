@@ -12,7 +12,7 @@ from lakemark.cli.options import is_directory
 from lakemark.cli.output import table
 from lakemark.cli.session import Answer
 from lakemark.errors import Denied
-from lakemark.model.judging import lost
+from lakemark.model.judging import EARLIER, lost, no_more
 from lakemark.model.names import not_read, printable
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _HEADS = ("verdict", "step", "framework", "roles", "path", "why")
 _NO_FRAMEWORK = "generic"
 _COMPLETE = "complete"
-_WINDOW = 20
 
 
 def inspect(path: Path, /) -> Answer:
@@ -90,12 +89,11 @@ def _compared(found: Iterable[Found]) -> Iterator[Found]:
         if one.step is None or one.verdict != _COMPLETE:
             yield one
             continue
-        before = earlier.setdefault((one.path.parent, one.framework), deque(maxlen=_WINDOW))
+        before = earlier.setdefault((one.path.parent, one.framework), deque(maxlen=EARLIER))
         mine = set(_roles(one)) - {"other"}
         gone = lost(mine, [str(role) for role in one.possible], before)
         before.append(mine)
-        said = (f"no {role} any more, which every earlier step has" for role in gone)
-        yield replace(one, notes=(*one.notes, *said)) if gone else one
+        yield replace(one, notes=(*one.notes, *map(no_more, gone))) if gone else one
 
 
 def _row(found: Found) -> tuple[object, ...]:

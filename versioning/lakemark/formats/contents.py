@@ -13,6 +13,7 @@ from lakemark.formats import headers
 from lakemark.formats.family import found
 from lakemark.formats.folder import Folder, Kind, Unreadable
 from lakemark.formats.sets import holes, short_of
+from lakemark.formats.torch_file import told
 from lakemark.formats.unfinished import unfinished
 from lakemark.model.checkpoint import Role
 from lakemark.ports import Found
@@ -51,6 +52,12 @@ class Contents:
     def has(self, *roles: Role) -> bool:
         """Whether a file of one of the roles, or one that holds it, is there."""
         return any(role in self.present or role in self.roles.values() for role in roles)
+
+    def look_into(self, names: Sequence[str]) -> None:
+        """Adds the roles that files of `torch.save` hold, by the keys in them."""
+        inside = told(self.folder, names)
+        self.present.update(inside.present)
+        self.possible.update(inside.possible)
 
     def check(self) -> None:
         """Headers of every file, but of JSON that has no role and of an index of something else: these are the user's."""

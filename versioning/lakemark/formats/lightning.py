@@ -130,9 +130,7 @@ def _sharded(contents: Contents) -> None:
     sharded.add(contents)
     if META in contents.files:
         contents.roles[META] = Role.TRAINER
-        inside = told(contents.folder, [META])
-        contents.present.update(inside.present)
-        contents.possible.update(inside.possible)
+        contents.look_into([META])
     else:
         contents.problems.append(f"no {META} (written last)")
 

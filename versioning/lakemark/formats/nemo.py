@@ -12,7 +12,6 @@ from lakemark.formats.contents import Contents
 from lakemark.formats.family import Loose, found, marker
 from lakemark.formats.folder import Folder, Unreadable
 from lakemark.formats.lightning import UNFINISHED
-from lakemark.formats.torch_file import told
 from lakemark.model.checkpoint import Role
 from lakemark.ports import Found
 
@@ -90,9 +89,7 @@ def _add_hugging_face(contents: Contents) -> None:
         contents.problems.append("no weights")
     if _TRAINER in contents.files:
         contents.roles[_TRAINER] = Role.TRAINER
-        inside = told(contents.folder, [_TRAINER])
-        contents.present.update(inside.present)
-        contents.possible.update(inside.possible)
+        contents.look_into([_TRAINER])
     else:
         contents.problems.append(f"no {_TRAINER} (written after the weights)")
 

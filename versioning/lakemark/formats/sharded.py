@@ -14,7 +14,6 @@ from lakemark.formats.dcp_metadata import DcpMetadata
 from lakemark.formats.folder import Folder, Unreadable
 from lakemark.formats.pickle_stream import Unfit
 from lakemark.formats.roles import BESIDE_WEIGHTS, EVERYTHING, of_file
-from lakemark.formats.torch_file import told
 from lakemark.model.checkpoint import Role
 
 DATA: Final = re.compile(r"__(\d{1,7})_\d{1,7}\.distcp", re.ASCII)
@@ -60,9 +59,7 @@ def look_beside(contents: Contents) -> None:
     contents.roles.update({name: role for name in files if (role := of_file(name)) in BESIDE_WEIGHTS})
     files = [name for name in files if name not in contents.roles]
     if files:
-        inside = told(contents.folder, files[:_MOST_FILES])
-        contents.present.update(inside.present)
-        contents.possible.update(inside.possible)
+        contents.look_into(files[:_MOST_FILES])
     contents.possible.update(EVERYTHING if len(files) > _MOST_FILES else ())
 
 

@@ -15,6 +15,9 @@ from lakemark.model.checkpoint import NEEDED_TO_RESUME, Role
 STATE: Final = (Role.WEIGHTS, Role.OPTIMIZER, Role.SCHEDULER, Role.RNG, Role.DATALOADER, Role.TRAINER)
 """Roles of the state of training; a save that lost one of these lost something. Not config, not other."""
 
+EARLIER: Final = 20
+"""With how many earlier saves one is compared."""
+
 _MORE_THAN_WEIGHTS: Final = frozenset({Role.OPTIMIZER, Role.SCHEDULER, Role.RNG})
 _APART: Final = timedelta(minutes=1)
 _FAR_APART: Final = timedelta(minutes=10)
@@ -59,6 +62,11 @@ def lost(present: Collection[str], possible: Collection[str], earlier: Iterable[
     states = [set(roles) for roles in earlier if whole_state(roles)]
     shared = set.intersection(*states) if states else set()
     return tuple(role.value for role in STATE if role in shared and role not in present and role not in possible)
+
+
+def no_more(role: str) -> str:
+    """What is said of a role that was lost."""
+    return f"no {role} any more, which every earlier step has"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Final
 from lakemark.errors import Incomplete, LakemarkError, quoted
 from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import Manifest
-from lakemark.model.judging import Dated, Foreign, foreign, lost, resumes, weights_only
+from lakemark.model.judging import EARLIER, Dated, Foreign, foreign, lost, no_more, resumes, weights_only
 from lakemark.model.ledger import RunState
 from lakemark.model.placing import Save, timeline_of
 from lakemark.model.record import Code, Record
@@ -20,7 +20,6 @@ from lakemark.model.timeline import lineage
 from lakemark.ports import Checkpoint, Directory, Found, KnownFile, Landed, OnDisk, Site, Spooled, Verdict
 
 GENERIC: Final = "generic"
-_WINDOW: Final = 20
 _SHOWN: Final = 3
 _AGAIN: Final = "Let the trainer finish and commit it again; the next `lakemark sweep` does so too."
 
@@ -224,7 +223,7 @@ def _earlier(site: Site, asked: Commit, state: RunState, found: Found) -> list[R
         directory_timeline=bound.timeline if bound else None,
     )
     below = (one.record for one in lineage(state, timeline_of(state, mine)) if one.record.step < asked.step)
-    return list(islice((record for record in below if record.framework == found.framework), _WINDOW))
+    return list(islice((record for record in below if record.framework == found.framework), EARLIER))
 
 
 def _roles_before(site: Site, asked: Commit, found: Found, earlier: list[Record]) -> list[tuple[str, ...]]:
@@ -240,7 +239,7 @@ def _roles_before(site: Site, asked: Commit, found: Found, earlier: list[Record]
         and one.framework == found.framework
         and one.step is not None
         and one.step < found.step
-    ][-_WINDOW:]
+    ][-EARLIER:]
 
 
 def _require_nothing_lost(
@@ -258,7 +257,7 @@ def _require_nothing_lost(
             f"{quoted(str(asked.path))} lost {names}, which every earlier step has",
             advice="If it was saved without it on purpose, let the trainer announce it with its roles.",
         )
-    return tuple(f"no {role} any more, which every earlier step has" for role in meant)
+    return tuple(map(no_more, meant))
 
 
 def _doubt(
