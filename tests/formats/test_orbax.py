@@ -404,11 +404,11 @@ SHARDED = {
     [
         ({"compressor": None}, bytes(64)),
         ({"compressor": {"id": "zstd"}}, FRAME),
-        ({"compressor": {"id": "gzip"}}, gzip.compress(bytes(64))),
+        ({"compressor": {"id": "gzip"}}, gzip.compress(bytes(64), mtime=0)),
         ({"compressor": {"id": "blosc"}}, bytes(12) + (20).to_bytes(4, "little") + b"1234"),
         ({"codecs": [CODECS["bytes"]]}, bytes(64)),
         ({"codecs": [CODECS["bytes"], CODECS["zstd"]]}, FRAME),
-        ({"codecs": [CODECS["bytes"], CODECS["gzip"]]}, gzip.compress(bytes(64))),
+        ({"codecs": [CODECS["bytes"], CODECS["gzip"]]}, gzip.compress(bytes(64), mtime=0)),
         ({"codecs": [SHARDED]}, SHARD),
     ],
 )
