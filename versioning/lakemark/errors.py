@@ -10,6 +10,9 @@
     ├── Conflict              5  the ledger moved, or other bytes under the same name: re-read
     ├── Incomplete            4  cannot be resumed from, or still changing: names what is missing
     ├── Corrupt               4  bytes differ from the manifest: try another replica
+    │   ├── SourceDamaged        what was read from differs: that replica is not to be trusted
+    │   ├── TargetDamaged        what was written reads back otherwise: write it again, the source is as it was
+    │   └── AnswerDamaged        the reading itself lied or broke off: read again before blaming anybody
     ├── Refused               7  policy, hold, cap, tier identity, clock, approval: a person decides
     │   └── NoRoom               a disk is full, or at its limit: it can be done once there is room
     ├── Misconfigured         2  names the file and the key: mend the configuration
@@ -36,6 +39,7 @@ __all__ = [
     "EXIT_INTERRUPTED",
     "EXIT_OK",
     "EXIT_UNEXPECTED",
+    "AnswerDamaged",
     "Conflict",
     "Corrupt",
     "DataGone",
@@ -50,7 +54,9 @@ __all__ = [
     "NoRoom",
     "NotFound",
     "Refused",
+    "SourceDamaged",
     "StoreUnavailable",
+    "TargetDamaged",
     "Usage",
     "quoted",
 ]
@@ -169,9 +175,21 @@ class Incomplete(LakemarkError):
 
 
 class Corrupt(LakemarkError):
-    """Bytes that differ from the manifest's digest; the replica is not to be trusted."""
+    """Bytes that differ from the manifest's digest; whose they are, the classes below say where it is known."""
 
     exit_code = 4
+
+
+class SourceDamaged(Corrupt):
+    """Bytes of the side that was read from are not the manifest's: read twice, and different both times."""
+
+
+class TargetDamaged(Corrupt):
+    """What was just written reads back otherwise, or could not be written durably. It says nothing of the source."""
+
+
+class AnswerDamaged(Corrupt):
+    """One reading gave wrong, short or garbled bytes; what lies there may be sound. Read again before it counts against it."""
 
 
 class Refused(LakemarkError):

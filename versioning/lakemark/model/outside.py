@@ -1,0 +1,43 @@
+"""Names, ids and sizes that come from outside: a tier, a ledger, a spool, a server.
+
+The one module that turns such text into something a path or a key may be made of. Nothing else uses a raw one: a name that
+is not exactly of its form is a ValueError here, however harmless it looks, and the caller says whose it was.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_MD5: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_DIRECTORY_OBJECT: Final = re.compile(r"[0-9a-f]{32}\.dir", re.ASCII)
+
+
+def digest(value: object) -> str:
+    """64 lower-case hex digits: a blake3 digest, a record's id, a lakeFS commit."""
+    return _exactly(value, _DIGEST, "64 lower-case hex digits")
+
+
+def md5(value: object) -> str:
+    """32 lower-case hex digits: DVC's name of a file's object."""
+    return _exactly(value, _MD5, "32 lower-case hex digits")
+
+
+def directory_object(value: object) -> str:
+    """32 lower-case hex digits and `.dir`: DVC's name of a directory's object."""
+    return _exactly(value, _DIRECTORY_OBJECT, "32 lower-case hex digits and .dir")
+
+
+def bounded(value: object, *, least: int, most: int, what: str) -> int:
+    """A whole number from `least` to `most`, both allowed."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{what} is {value!r:.80}, not a whole number from {least} to {most}")
+    return value
+
+
+def _exactly(value: object, form: re.Pattern[str], said: str) -> str:
+    # fullmatch, not match: a trailing line break or "/../x" behind right digits must not pass.
+    if not isinstance(value, str) or form.fullmatch(value) is None:
+        raise ValueError(f"{value!r:.80} is not {said}")
+    return value
