@@ -119,3 +119,12 @@ def seaweedfs(tmp_path_factory, require_command):
         process.wait(timeout=30)
         log.close()
         weed.forget_sockets(ports)
+
+
+@pytest.fixture
+def s3_faults(seaweedfs):
+    """A proxy before `seaweedfs` whose requests fail as the test says: see `support.s3_faults`."""
+    from tests.support.s3_faults import S3Faults  # botocore takes a while, which most tests need not spend
+
+    with S3Faults(seaweedfs.endpoint, seaweedfs.credentials) as proxy:
+        yield proxy
