@@ -112,6 +112,7 @@ OF_RUN = [
         moved_aside=["/out/step-200"],
         inferred=False,
     ),
+    _one("replica_refused", SECOND, tier="cold", node=None, why="another file has its name there"),
     _run("closed", timeline=3),
     _run("reopened", timeline=3),
     *_strange(),

@@ -14,6 +14,7 @@
     │   ├── TargetDamaged        what was written reads back otherwise: write it again, the source is as it was
     │   └── AnswerDamaged        the reading itself lied or broke off: read again before blaming anybody
     ├── Refused               7  policy, hold, cap, tier identity, clock, approval: a person decides
+    │   ├── NameTaken            a place keeps other bytes under the name ours would have there
     │   └── NoRoom               a disk is full, or at its limit: it can be done once there is room
     ├── Misconfigured         2  names the file and the key: mend the configuration
     │   └── Usage             2  an argument or variable that does not parse, or is ambiguous
@@ -49,6 +50,7 @@ __all__ = [
     "Incomplete",
     "LakemarkError",
     "Misconfigured",
+    "NameTaken",
     "NoRecordAsOf",
     "NoReplica",
     "NoRoom",
@@ -200,6 +202,17 @@ class Refused(LakemarkError):
 
 class NoRoom(Refused):
     """A place is full, or would be beyond its limit; the same can be done once there is room. Its kind is Refused's."""
+
+    @property
+    def kind(self) -> str:
+        return Refused.__name__
+
+
+class NameTaken(Refused):
+    """Two files with different bytes would have one name in a place (equal MD5s, say): what lies there is never replaced.
+
+    Trying again does not help; the checkpoint can be kept anywhere else. Its kind is Refused's.
+    """
 
     @property
     def kind(self) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 from lakemark.errors import Denied, LakemarkError, NoRoom, NotFound, StoreUnavailable
 
-VERSION: Final = 2
+VERSION: Final = 3
 _SCHEMA: Final = """
 CREATE TABLE branches (
     branch TEXT PRIMARY KEY, revision TEXT NOT NULL, sequence INTEGER NOT NULL, lineage TEXT NOT NULL, nodes TEXT NOT NULL

@@ -48,6 +48,7 @@ def to_row(found: RecordState, *, whole: bool) -> str:
             "pruned_at": _text(found.pruned_at),
             "thinned": found.thinned,
             "released": [[place.tier, place.node] for place in found.released],
+            "refused": [[place.tier, place.node, why] for place, why in found.refused.items()],
             "record": found.record.as_json() if whole else None,
         },
         separators=(",", ":"),
@@ -71,6 +72,7 @@ def _state(value: dict[str, Any], record: bytes | None) -> RecordState:
         value[name] = None if value[name] is None else from_text(value[name])
     value["recorded_at"] = from_text(value["recorded_at"])
     value["released"] = shared(frozenset(Place(tier=tier, node=node) for tier, node in value["released"]))
+    value["refused"] = {Place(tier=tier, node=node): why for tier, node, why in value["refused"]}
     value["clock"] = shared(value["clock"])
     value["pruned"] = None if value["pruned"] is None else tuple(value["pruned"])
     return RecordState(

@@ -35,6 +35,7 @@ KINDS: Final[Mapping[str, str]] = {
     "committed": "attempt, supersedes, conflicts_with, tier, node, linked, source (where it lay), directory (watched)",
     "bound": "data[]; its record.json is the record with that data",
     "replicated": "tier, node (null: shared), linked, proof, verified_at; objects.json: file digest -> object name",
+    "replica_refused": "tier, node, why: the place can't hold it as it is; nobody tries again until somebody asks for it",
     "released": "items[{record, tier, node, survivor, survivor_verified_at, why}]",
     "verified": "items[{record, tier, node, ok, damaged[], suspect}], verified_at",
     "drilled": "items[{record, tier, ok, restored_seconds, data_ok}]",

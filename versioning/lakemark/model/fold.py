@@ -169,7 +169,15 @@ def _replicated(state: RunState, entry: Entry, _contents: Contents) -> None:
     found = state.records.get(entry.record or "")
     if found is not None:
         held = {**found.replicas, place: copy}
-        _change(state, entry.record, replicas=held, released=found.released - {place})
+        refused = {where: why for where, why in found.refused.items() if where != place}
+        _change(state, entry.record, replicas=held, released=found.released - {place}, refused=refused)
+
+
+def _replica_refused(state: RunState, entry: Entry, _contents: Contents) -> None:
+    found = state.records.get(entry.record or "")
+    if found is not None:
+        why = _text(entry.body, "why") or "it can't be kept there"
+        _change(state, entry.record, refused={**found.refused, _place(entry.body): why})
 
 
 def _released(state: RunState, entry: Entry, _contents: Contents) -> None:
@@ -303,6 +311,7 @@ _HANDLERS = {
     "committed": _committed,
     "bound": _bound,
     "replicated": _replicated,
+    "replica_refused": _replica_refused,
     "released": _released,
     "verified": _verified,
     "resumed": _resumed,
@@ -325,6 +334,7 @@ _OF_RECORDS = frozenset(
         "committed",
         "bound",
         "replicated",
+        "replica_refused",
         "released",
         "verified",
         "held",

@@ -108,6 +108,7 @@ class RecordState:
     """A record and what later entries said of it. `record` carries the newest data binding.
 
     released: places it was released from and has not come back to; its bytes may still lie there after a crash.
+    refused: places that can't hold it as it is -> why; a replica that comes there after all ends it.
     Never changed once it is in a `RunState`: the next entry replaces it.
     """
 
@@ -126,6 +127,7 @@ class RecordState:
     pruned_at: datetime | None = None
     thinned: bool = False
     released: frozenset[Place] = frozenset()
+    refused: Mapping[Place, str] = field(default_factory=dict)
 
     @property
     def instant(self) -> datetime:
