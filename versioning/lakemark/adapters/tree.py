@@ -139,7 +139,9 @@ class TreeStore:
             taken=landed.taken,
         )
 
-    def adopt(self, landed: Landed, record: Record, *, entry: Mapping[str, JSON] | None = None) -> bool:
+    def adopt(
+        self, landed: Landed, record: Record, *, entry: Mapping[str, JSON] | None = None, instead: bool = False
+    ) -> bool:
         if record.content != landed.manifest.content:
             raise Conflict(
                 f"the record {record.id[:12]} is of other contents than what landed", advice="Land it again."
@@ -150,7 +152,7 @@ class TreeStore:
             sealed = Sealed(
                 record=record, manifest=landed.manifest, tree=tree_of(record), linked=linked, entry=entry or {}
             )
-            new = self._shelf.name(place, sealed, keep_sound=True)
+            new = self._shelf.name(place, sealed, keep_sound=not instead)
             self._bench.end(landed.token)
         return new
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,11 +78,14 @@ def commit(
         return _would_commit(here, where, name, step)
     asked = Commit(path=where, run=name, step=step, metrics=metrics, supersede=supersede)
     done = commit_checkpoint(here.site, asked)
-    if not done.new:
+    if done.landed_again:
+        here.warn(f"{name}@{step}: {done.why}")
+    elif not done.new:
         here.note(f"nothing new: {done.why or 'it is a record already'}")
     if wait is not None:
         replicate(here.site, name, done.record.id, to=wait)
-    return record_answer(here, done.record.id, name)
+    answer = record_answer(here, done.record.id, name)
+    return replace(answer, document={**answer.document, "landed_again": True}) if done.landed_again else answer
 
 
 def bind(target: str, /, *, data: str, reason: Reason, dry_run: bool = False) -> Answer:

@@ -219,11 +219,15 @@ class HotStore(CheckpointStore, Protocol):
         roles: path -> role. Raises Incomplete, Refused (paths, links outside), NoRoom, Denied, NotFound.
         """
 
-    def adopt(self, landed: Landed, record: Record, *, entry: Mapping[str, JSON] | None = None) -> bool:
+    def adopt(
+        self, landed: Landed, record: Record, *, entry: Mapping[str, JSON] | None = None, instead: bool = False
+    ) -> bool:
         """Gives the landed tree the record's name, durably; True where it was new, False where it was there already.
 
         entry: kept with it, as `load` answers it: should this process end before the ledger has the entry, somebody else
         can append the same one.
+        instead: whoever asks has read what stands under that name, and it is wrong: the landed tree takes its place,
+        whatever it looks like.
         """
 
     def naming(self) -> AbstractContextManager[None]:

@@ -19,6 +19,7 @@ from lakemark.model.tiers import SKEW
 from lakemark.ports import Directory, Landed, Site
 from lakemark.services.announcements import told
 from lakemark.services.appending import Settled, opened, require_identity, require_writable, tier_key
+from lakemark.services.land_again import has_sound_replica, land_again, stands_wrong
 from lakemark.services.layout import committed
 from lakemark.services.taking import Commit, Taken, attempt_of, bound_directory, take
 
@@ -29,10 +30,14 @@ _TRIES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """new: False where this very content was a record already. notes: what a person should know of it."""
+    """new: False where this very content was a record already. notes: what a person should know of it.
+
+    landed_again: the record was there, and had no sound replica any more; it has one now.
+    """
 
     record: Record
     new: bool
+    landed_again: bool = False
     why: str = ""
     notes: tuple[str, ...] = ()
 
@@ -64,9 +69,7 @@ def _recorded(site: Site, asked: Commit, taken: Taken) -> Committed:
             placement = _placement(site, asked, taken)
             record = _record(site, asked, placement, taken)
             if placement.known is not None:
-                _undo(site, taken, adopted)
-                known = site.ledger.run(asked.run).records[placement.known].record
-                return _done(site, asked, Committed(record=known, new=False, why=placement.why), taken)
+                return _done(site, asked, _known(site, asked, placement, taken=taken, adopted=adopted), taken)
             said = _said(site, asked, placement, taken)
             if adopted is None or adopted.id != record.id:
                 adopted = _adopt(site, taken, record, said, instead_of=adopted)
@@ -85,6 +88,27 @@ def _recorded(site: Site, asked: Commit, taken: Taken) -> Committed:
         f"the ledger of {asked.run} moved {_TRIES} times while step {asked.step} was being committed",
         advice="Commit it again; it is still where the trainer saved it.",
     )
+
+
+def _known(site: Site, asked: Commit, placement: Placement, *, taken: Taken, adopted: Record | None) -> Committed:
+    """These bytes are a record. What landed goes, unless it is all that there is of it by now.
+
+    What retention or a full disk removed comes back where somebody asks for it, not because its files still lie there.
+    """
+    found = site.ledger.run(asked.run).records[placement.known or ""]
+    made = Committed(record=found.record, new=False, why=placement.why)
+    if (found.pruned is not None and asked.found) or has_sound_replica(site, found):
+        _undo(site, taken, adopted)
+        return made
+    if adopted is not None:
+        _undo(site, taken, adopted)
+        raise Conflict(
+            f"{asked.run}@{asked.step} became a record while it was committed, and has no sound replica",
+            advice="Commit it again; it is still where the trainer saved it.",
+        )
+    land_again(site, found, taken.landed)
+    why = "it was a record already, of which no sound replica was left: its bytes were taken into hot again"
+    return replace(made, why=why, landed_again=True, notes=(why,))
 
 
 def _require_open(state: RunState) -> None:
@@ -210,7 +234,8 @@ def _said(site: Site, asked: Commit, placement: Placement, taken: Taken) -> dict
 def _adopt(site: Site, taken: Taken, record: Record, said: Mapping[str, JSON], *, instead_of: Record | None) -> Record:
     """Names the landed tree; where it has the name of a record it did not become, from there."""
     if instead_of is None:
-        site.hot.adopt(taken.landed, record, entry=said)
+        wrong = stands_wrong(site, taken.checkpoint(record))
+        site.hot.adopt(taken.landed, record, entry=said, instead=wrong)
         return record
     old = taken.checkpoint(instead_of)
     new = replace(taken.checkpoint(record), entry=said)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -57,9 +57,18 @@ def commit_directory(site: Site, run: str, directory: Path) -> None:
         _directory(site, run, directory, saves)
 
 
-def find_new(site: Site, directory: Path, *, unreadable: Unreadable | None = None) -> Iterator[Found]:
-    """What lies in the directory and is not known yet, in order of step. Nothing of what is known is read."""
-    yield from site.recogniser.find(directory, skip=lambda paths: known(site, paths), unreadable=unreadable)
+def find_new(
+    site: Site, directory: Path, *, lost: Collection[str] = (), unreadable: Unreadable | None = None
+) -> Iterator[Found]:
+    """What lies in the directory and is not known yet, in order of step. Nothing of what is known is read.
+
+    lost: ids of records of which no sound replica is left; what lies there of them may be all that there is.
+    """
+
+    def skip(paths: Sequence[Path]) -> bool:
+        return known(site, paths, but=lost)
+
+    yield from site.recogniser.find(directory, skip=skip, unreadable=unreadable)
 
 
 def waiting(site: Site) -> list[tuple[str, Path]]:
@@ -89,7 +98,10 @@ def _note_waiting(site: Site, run: str, saves: Saves, failed: Sequence[tuple[Pat
 def _directory(site: Site, run: str, directory: Path, saves: Saves) -> None:
     if _is_another_s(site, run, directory):
         return
-    found = list(find_new(site, directory, unreadable=lambda path, why: saves.unreadable.append((path, why))))
+    lost = _lost(site.ledger.run(run))
+    found = list(
+        find_new(site, directory, lost=lost, unreadable=lambda path, why: saves.unreadable.append((path, why)))
+    )
     whole = [one for one in found if one.verdict is Verdict.COMPLETE]
     tried = {path for path, _ in (*saves.incomplete, *saves.failed)}
     mine, dropped = Saves(), _dropped(whole)
@@ -106,6 +118,16 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves) -> None:
     left = [one for one in found if one.verdict is Verdict.COMPLETE or one.path not in tried]
     _sort(site, run, left, mine.incomplete, saves=saves)
     _bind(site, run, directory)
+
+
+def _lost(state: RunState) -> frozenset[str]:
+    """Records that nobody removed on purpose and of which the ledger knows no sound replica."""
+    rows = state.records.items()
+    return frozenset(
+        identity
+        for identity, found in rows
+        if found.pruned is None and not any(replica.sound for replica in found.replicas.values())
+    )
 
 
 def _dropped(whole: Sequence[Found]) -> dict[Path, frozenset[str]]:

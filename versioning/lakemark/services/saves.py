@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Self
@@ -47,13 +47,18 @@ def take(site: Site, asked: Commit, saves: Saves) -> None:
             saves.failed.append((asked.path, error))
 
 
-def known(site: Site, paths: Sequence[Path]) -> bool:
-    """Whether every regular file of it is one this node committed, restored or moved aside."""
+def known(site: Site, paths: Sequence[Path], *, but: Collection[str] = ()) -> bool:
+    """Whether every regular file of it is one this node committed, restored or moved aside.
+
+    but: ids of records whose files don't count as known.
+    """
     try:
         files = [file for path in paths for file in site.workspace.identities(path)]
     except LakemarkError:
         return False
-    return bool(files) and site.journal.all_known(files)
+    if not files or not site.journal.all_known(files):
+        return False
+    return not but or not any(site.journal.known(file) in but for file in files)
 
 
 def is_there(site: Site, path: Path) -> bool:

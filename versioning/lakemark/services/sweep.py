@@ -184,7 +184,7 @@ def _saves(site: Site, result: Swept) -> None:
     result.unreadable.extend(saves.unreadable)
     result.pending.extend(Pending.of(printable(path), error) for path, error in saves.failed)
     for done in saves.committed:
-        noted = done.notes if done.new else ()
+        noted = done.notes if done.new or done.landed_again else ()
         result.said.extend(f"{done.record.run}@{done.record.step}: {note}" for note in noted)
 
 

@@ -163,6 +163,9 @@ class Watch:
         self._waiting[run] = now
 
     def _committed(self, saves: Saves) -> None:
+        for done in saves.committed:
+            if done.landed_again:
+                self.say(f"{done.record.run}@{done.record.step}: {done.why}")
         new = [done for done in saves.committed if done.new]
         if not new:
             return

@@ -150,7 +150,9 @@ class MemoryHot:
             taken=tuple(before.values()),
         )
 
-    def adopt(self, landed: Landed, record: Record, *, entry: Mapping[str, JSON] | None = None) -> bool:
+    def adopt(
+        self, landed: Landed, record: Record, *, entry: Mapping[str, JSON] | None = None, instead: bool = False
+    ) -> bool:
         if record.content != landed.manifest.content:
             raise Conflict(
                 f"the record {record.id[:12]} is of other contents than what landed", advice="Land it again."
@@ -159,7 +161,7 @@ class MemoryHot:
             landing = self._tier.landings.pop(landed.token, None)
             if landing is None:
                 raise NotFound(f"there is no landing {landed.token}", advice="Land it again.")
-            if record.id in self._tier.sealed:
+            if record.id in self._tier.sealed and not instead:
                 return False
             checkpoint = Checkpoint(record=record, manifest=landed.manifest, entry=entry or {})
             self._name(checkpoint, landing.nodes)
