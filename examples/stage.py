@@ -50,7 +50,7 @@ class Site:
         home.mkdir(parents=True, exist_ok=True)
         site.lakemark("init", str(home), "--profile", "laptop")
         file = home / "lakemark.yaml"
-        file.write_text(file.read_text().replace(", prefect: server", ""))
+        file.write_text(file.read_text().replace("  prefect: server\n", ""))
         try:
             site.lakemark("up")
             keys = credentials.read(home / "sandbox" / "credentials.env")

@@ -78,6 +78,10 @@ class Cli:
         assert old in text
         file.write_text(text.replace(old, new))
 
+    def tier(self, line: str) -> None:
+        """Adds one to lakemark.yaml, behind the others: `usb: {class: cold, …}`."""
+        self.settings("\n# Verified replicas", f"  {line}\n\n# Verified replicas")
+
 
 def environment(home: Path) -> dict[str, str]:
     """Nothing of this machine's own site; node-a, and the account ana."""

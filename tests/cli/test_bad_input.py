@@ -198,7 +198,7 @@ def test_a_second_site_on_the_same_prefix_is_refused(trained):
     other = trained.home / "other"
     trained.ok("init", other, "--profile", "solo")
     file = other / "lakemark.yaml"
-    file.write_text(file.read_text().replace("path: cold,", f"path: {trained.home / 'cold'},"))
+    file.write_text(file.read_text().replace("path: cold\n", f"path: {trained.home / 'cold'}\n"))
     (other / "cold").rename(other / "old")
     assert trained.fails("--config", file, "tier", "init", "cold")["exit_code"] == 7
 
@@ -206,7 +206,7 @@ def test_a_second_site_on_the_same_prefix_is_refused(trained):
 def test_a_place_with_other_things_is_no_tier(cli):
     (cli.home / "usb").mkdir()
     (cli.home / "usb" / "holiday.jpg").write_bytes(b"x")
-    cli.settings("removable: true}}", "removable: true}, usb: {class: cold, kind: directory, path: usb}}")
+    cli.tier("usb: {class: cold, kind: directory, path: usb}")
     assert cli.fails("tier", "init", "usb")["exit_code"] == 7
     assert os.listdir(cli.home / "usb") == ["holiday.jpg"]
 

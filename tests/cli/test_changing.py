@@ -77,7 +77,7 @@ def test_resuming_an_older_record_moves_later_steps_aside(trained):
 
 
 def test_an_older_record_needs_a_rollback_where_approval_is_required(trained):
-    trained.settings("approval: {required: false}", "approval: {required: true}")
+    trained.settings("required: false", "required: true")
     error = trained.fails("resume", "r1", "--to", "out", "--record", "r1@100")
     assert error["exit_code"] == 7
     assert error["advice"].startswith("lakemark rollback request r1 --to id:")
@@ -122,10 +122,7 @@ def test_invariants_name_a_replica_that_is_gone(trained):
 
 
 def test_tier_init_registers_a_place(cli):
-    cli.settings(
-        "cold: {class: cold, kind: directory, path: cold, removable: true}}",
-        "cold: {class: cold, kind: directory, path: cold, removable: true}, more: {class: cold, kind: directory, path: more}}",
-    )
+    cli.tier("more: {class: cold, kind: directory, path: more}")
     assert [row["state"] for row in cli.ok("tiers")["tiers"]][-1] == "not claimed"
     (row,) = cli.ok("tier", "init", "more")["tiers"]
     assert row["state"] == "present"

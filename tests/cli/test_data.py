@@ -17,7 +17,7 @@ def site(cli, lakefs, scratch):
     """A site with a data repository."""
     wanted = f"{{endpoint: {lakefs.endpoint}, repository: {scratch.repository}, branch: main}}"
     cli.settings("data: none", f"data: {wanted}")
-    cli.settings("approval: {required: false}", "approval: {required: true}")
+    cli.settings("required: false", "required: true")
     cli.environ |= {"LAKEFS_ACCESS_KEY_ID": lakefs.access_key_id, "LAKEFS_SECRET_ACCESS_KEY": lakefs.secret_access_key}
     return cli
 

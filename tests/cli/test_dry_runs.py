@@ -72,7 +72,7 @@ def test_a_sweep_says_what_it_would_find(trained):
 
 
 def test_deciding_dry(trained, someone):
-    trained.settings("approval: {required: false}", "approval: {required: true}")
+    trained.settings("required: false", "required: true")
     asked = trained.ok("rollback", "request", "r1", "--to", 100, "--reason", "x", "--model-only", "--while-running")
     name, digest, tips = asked["rollback"], asked["plan"]["plan"][:12], trained.tips()
     assert trained.fails("rollback", "approve", name, "--digest", digest, "--dry-run")["exit_code"] == 7
@@ -84,7 +84,7 @@ def test_deciding_dry(trained, someone):
 
 
 def test_approving_again_is_foreseen_as_it_is(trained, someone):
-    trained.settings("approval: {required: false}", "approval: {required: true}")
+    trained.settings("required: false", "required: true")
     asked = trained.ok("rollback", "request", "r1", "--to", 100, "--reason", "x", "--model-only", "--while-running")
     asking = ("rollback", "approve", asked["rollback"], "--digest", asked["plan"]["plan"][:12])
     bea, cem = someone("bea"), someone("cem")

@@ -11,7 +11,7 @@ ASK = ("rollback", "request", "r1", "--to", "100", "--model-only", "--while-runn
 
 @pytest.fixture
 def site(trained):
-    trained.settings("approval: {required: false}", "approval: {required: true}")
+    trained.settings("required: false", "required: true")
     return trained
 
 

@@ -115,7 +115,7 @@ def test_tiers_and_pins(shared):
 def test_config_show_names_sources(shared):
     values = {one["key"]: one for one in shared.ok("config", "show")["values"]}
     assert values["site"]["value"] == "solo"
-    assert values["site"]["source"].endswith(":5")
+    assert values["site"]["source"].endswith(":7")
     assert values["node"]["source"] in ("environment LAKEMARK_NODE", values["node"]["source"])
     schema = shared.ok("config", "schema")
     assert schema["title"] == "lakemark.yaml"

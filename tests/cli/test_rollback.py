@@ -10,7 +10,7 @@ ASK = ("--model-only", "--while-running", "--reason", "the loss rises")
 @pytest.fixture
 def asked(trained):
     """A site with approval, and a request to go back to step 100."""
-    trained.settings("approval: {required: false}", "approval: {required: true, alone_after: 15m, expires_after: 24h}")
+    trained.settings("required: false", "required: true\n  alone_after: 15m\n  expires_after: 24h")
     return trained, trained.ok("rollback", "request", "r1", "--to", 100, *ASK)
 
 
@@ -136,7 +136,7 @@ def test_a_plan_is_applied_where_nobody_has_to_approve(trained):
 
 def test_a_plan_that_nobody_requested_needs_approval_elsewhere(trained):
     plan = trained.ok("rollback", "plan", "r1", "--to", "200", *ASK)["plan"]
-    trained.settings("approval: {required: false}", "approval: {required: true}")
+    trained.settings("required: false", "required: true")
     error = trained.fails("rollback", "apply", plan[:12])
     assert error["exit_code"] == 7
     assert error["advice"].startswith("lakemark rollback request r1 --to id:")

@@ -31,7 +31,7 @@ def test_the_default_is_a_laptop_in_this_directory(empty):
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert set(credentials.read(file)) == set(credentials.NAMES)
     text = (empty.home / "lakemark.yaml").read_text()
-    assert "sandbox: {dir: sandbox, s3: seaweedfs, lakefs: stand-in, prefect: server}" in text
+    assert "sandbox:\n  dir: sandbox\n  s3: seaweedfs\n  lakefs: stand-in\n  prefect: server\n" in text
 
 
 def test_again_keeps_everything(trained):

@@ -148,11 +148,8 @@ def test_doctor_says_which_tier_is_wrong(trained):
 
 def warm_tier(cli, endpoint, *, bucket="tests"):
     """Adds a warm tier to the configuration; answers the environment with its keys."""
-    cli.settings(
-        "removable: true}}",
-        f"removable: true}}, warm: {{class: warm, kind: s3, url: s3://{bucket}/{cli.home.name}, endpoint: {endpoint}, "
-        "credentials: s3, domain: array}}",
-    )
+    place = f"url: s3://{bucket}/{cli.home.name}, endpoint: {endpoint}"
+    cli.tier(f"warm: {{class: warm, kind: s3, {place}, credentials: s3, domain: array}}")
     return {"LAKEMARK_S3_ACCESS_KEY_ID": "nobody", "LAKEMARK_S3_SECRET_ACCESS_KEY": "nobody's"}
 
 
@@ -218,10 +215,8 @@ def test_behind_a_proxy_the_tier_itself_is_asked(trained, free_port, monkeypatch
 
 
 def test_doctor_wants_as_many_failure_domains_as_copies(trained):
-    trained.settings(
-        "removable: true}}",
-        "removable: true, domain: usb}, more: {class: cold, kind: directory, path: more, domain: usb}}",
-    )
+    trained.settings("    path: cold\n", "    path: cold\n    domain: usb\n")
+    trained.tier("more: {class: cold, kind: directory, path: more, domain: usb}")
     trained.settings("copies: 1", "copies: 2")
     wrong = [one for one in trained("doctor", "--json").json["checks"] if one["name"] == "failure domains"]
     assert [one["ok"] for one in wrong] == [False]
@@ -243,14 +238,14 @@ def test_doctor_names_what_is_configured_to_no_effect(trained):
 
 
 def test_a_full_capacity_of_hot_is_found_by_doctor(trained):
-    trained.settings("min_free: 10%", "min_free: 10%, capacity: 4KiB")
+    trained.settings("min_free: 10%", "min_free: 10%\n    capacity: 4KiB")
     (space,) = [one for one in trained("doctor", "--json").json["checks"] if one["name"] == "space"]
     assert not space["ok"]
     assert "hot is full" in space["detail"]
 
 
 def test_signed_decisions_are_not_promised(trained):
-    trained.settings("approval: {", "approval: {allowed_signers: signers, ")
+    trained.settings("approval:\n", "approval:\n  allowed_signers: signers\n")
     for words in (["verify", "r1@100"], ["rollback", "request", "r1", "--to", "100", "--reason", "x"]):
         error = trained.fails(*words)
         assert error["exit_code"] == 2

@@ -32,7 +32,7 @@ def test_dvc_repro_accepts_a_site(tmp_path, require_command):
     run("git", "init", "-q", ".")
     run("lakemark", "init", ".", "--profile", "laptop")
     config = tmp_path / "lakemark.yaml"
-    config.write_text(config.read_text().replace(", prefect: server", ""))
+    config.write_text(config.read_text().replace("  prefect: server\n", ""))
     run("lakemark", "up")
     try:
         run("dvc", "repro")

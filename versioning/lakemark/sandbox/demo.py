@@ -156,9 +156,11 @@ def use_lakefs(stage: Stage, file: Path) -> None:
     repository = DataRepository.at(endpoint, name, stage.environ)
     repository.create(stage.environ.get("LAKEFS_NAMESPACES", "local://") + name)
     text = re.sub(
-        r"(?m)^data: .*$", f"data: {{endpoint: {endpoint}, repository: {name}, branch: main}}", file.read_text()
+        r"(?m)^data:\n(?:  .*\n)+",
+        f"data: {{endpoint: {endpoint}, repository: {name}, branch: main}}\n",
+        file.read_text(),
     )
-    file.write_text(text.replace("lakefs: stand-in, ", ""))
+    file.write_text(text.replace("  lakefs: stand-in\n", ""))
     stage.tell(f"using the lakeFS server at {endpoint}, repository {name}")
 
 

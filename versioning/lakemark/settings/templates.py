@@ -1,4 +1,7 @@
-"""What `lakemark init` writes: one valid configuration per profile, each top-level key on one line."""
+"""What `lakemark init` writes: one valid configuration per profile, in block style, one setting a line, said what it does.
+
+For whoever edits it at night: at most 100 columns, a comment beside what does not speak for itself.
+"""
 
 from __future__ import annotations
 
@@ -11,124 +14,235 @@ from typing import Final
 from lakemark.errors import Misconfigured, Usage, quoted
 from lakemark.settings.document import parse_scalar
 
+_COMMENTS_AT: Final = 32
 _HEAD: Final = """\
 # $about
 # Relative paths count from this file. Sizes 200GiB, durations 10m 2h 3d, shares 20%.
-# `lakemark config show` gives every value with its source, `lakemark config schema` what may stand here.
-# Secrets never stand here: see LAKEMARK_NAME_ACCESS_KEY_ID, LAKEFS_ACCESS_KEY_ID and their …_FILE forms.
+# What is left out has its default: `lakemark config show` gives every value with its source,
+# `lakemark config schema` all that may stand here. Secrets never stand here: see
+# LAKEMARK_NAME_ACCESS_KEY_ID, LAKEFS_ACCESS_KEY_ID and their ..._FILE forms.
+
 site: $site
-node: $node
-ledger: {path: ledger.git, remote: $remote}
+node: $node                     # LAKEMARK_NODE overrides it
+
+# The history: a bare Git repository. `remote`: the URL all nodes share, null: this one alone.
+ledger:
+  path: ledger.git
+  remote: $remote
 """
-_COMMON: Final = """\
-# How much work may be lost, how long a restore may take, and when silence means idle.
-objectives: {rpo: 30m, rto: 10m, idle_after: 2d}
-# Directories to find saves in, e.g. [{path: /train/out, run: llama-7b, data: data/main}].
+_DATA: Final = """
+# lakeFS. `data: none` where there is no data versioning.
+data:
+  endpoint: $lakefs
+  repository: data              # what `run open` takes when it is not told
+  branch: main
+  require_pin: guarded          # guarded | plain | none: the weakest pin this site accepts
+"""
+_NO_DATA: Final = """
+# No data versioning: records are kept and restorable, but a rollback brings back no data.
+data: none
+"""
+_HOT: Final = """
+tiers:
+  # Where saves land first, and where a restart reads first.
+  hot:
+    class: hot
+    kind: tree
+    path: hot
+    landing: auto               # auto | reflink | link | copy
+    min_free: $min_free         # of the file system; below it nothing new lands
+    when_full: thin             # thin: drop what retention would not keep, loudly | stop
+"""
+_WARM: Final = """\
+  # Where every node reads. The prefix must be lakemark's alone.
+  warm:
+    class: warm
+    kind: s3
+    url: s3://lakemark/warm
+    endpoint: $s3
+    region: us-east-1
+    credentials: s3             # LAKEMARK_S3_ACCESS_KEY_ID, LAKEMARK_S3_SECRET_ACCESS_KEY
+"""
+_COLD: Final = """\
+  # History, for "three days ago" and for auditors.
+  cold:
+    class: cold
+    kind: directory
+    path: $cold
+"""
+_COPIES: Final = """
+# Verified replicas, each in a failure domain of its own, before a record counts as safe.
+copies: $copies
+
+# When a replica comes to a tier, and when it may be released from it.
+residence:
+  hot:
+    keep_last: 3                # the newest saves stay, whatever lies below
+    settle: 10m                 # how long the slower replica must have been proven
+"""
+_WARM_STAY: Final = """\
+  warm:
+    admit: all                  # all | retained | {every: 1h, newest: true, best: true}
+    keep_for: 7d
+    settle: 1h
+"""
+_COLD_STAY: Final = """\
+  cold:
+    admit: retained             # what retention keeps anyway
+"""
+_RETENTION: Final = """
+# Which records stay. What a policy does not name, it does not keep.
+retention:
+  default:
+    keep_last: 5
+    hourly: 24                  # of the last 24 hours that have one, the newest of each
+    daily: 30
+    weekly: 12
+    monthly: 12
+    every_steps: 10000
+    best: {metric: val_loss, mode: min, keep: 3}
+  abandoned:                    # timelines left behind by a rollback
+    keep_last: 1
+    keep_for: 14d
+  zone: UTC                     # where days and weeks begin
+  min_keep: 2                   # of a run, whatever a policy says
+  max_delete: 20%               # of a run per pass, of removals nobody expected
+  grace: 72h                    # between forgetting a record and deleting its bytes
+  apply: true                   # false: plans only
+"""
+_COMMON: Final = """
+objectives:
+  rpo: 30m                      # how much work may be lost
+  rto: 10m                      # how long a restore may take
+  idle_after: 2d                # when silence means that a run is idle
+
+# Directories to find saves in, for example:
+#   - {path: /train/out, run: llama-7b, data: data/main}
 watch: []
+
 $approval
-drill: {command: null, scratch_max: $scratch}
-limits: {cpus: 2, nice: 10, io_class: idle, bandwidth: null}
-notify: {webhook: null, heartbeat: null}
-restore_root: restores
+drill:
+  command: null                 # proves a restored checkpoint; null: its bytes alone
+  scratch_max: $scratch
+
+# What background work may take from a node that trains.
+limits:
+  cpus: 2
+  nice: 10
+  io_class: idle
+  bandwidth: null               # bytes a second, as 200MiB; null: no limit
+
+notify:
+  webhook: null                 # told when something turns red
+  heartbeat: null               # called while all is well, so that silence is noticed
+
+restore_root: restores          # where rollbacks put what they restore
 """
-_RETENTION: Final = """\
-# What a policy does not name, it does not keep. `apply: false` makes plans only.
-retention: {default: {keep_last: 5, hourly: 24, daily: 30, weekly: 12, monthly: 12, yearly: 0, every_steps: 10000, \
-best: {metric: val_loss, mode: min, keep: 3}}, abandoned: {keep_last: 1, keep_for: 14d}, runs: {}, zone: UTC, \
-min_keep: 2, max_delete: 20%, grace: 72h, apply: true}
+_ASKED: Final = """\
+# Who may roll back.
+approval:
+  required: true                # a second person approves
+  alone_after: 15m              # the requester alone only after this, and marked so
+  expires_after: 24h
+  allowed_signers: null         # an SSH allowed_signers file
 """
-_HOT: Final = "hot: {class: hot, kind: tree, path: hot, landing: auto, min_free: $min_free, when_full: thin, peers: []}"
-_DATA: Final = "data: {endpoint: $lakefs, repository: data, branch: main, require_pin: guarded}\n"
-_ASKED: Final = (
-    "# A second person approves a rollback; the requester alone only after `alone_after`.\n"
-    "approval: {required: true, alone_after: 15m, expires_after: 24h, prune_share: 20%, allowed_signers: null}"
-)
-_JOINING: Final = """\
-# Add the tiers all nodes share to the line below, as the other nodes have them, for example:
-#   warm: {class: warm, kind: s3, url: s3://lakemark/warm, endpoint: https://s3.example.org, credentials: s3}
+_NOT_ASKED: Final = """\
+approval:
+  required: false               # true: a second person approves a rollback
 """
 
 _LAPTOP: Final = (
     _HEAD
-    + "# lakeFS: the stand-in that `lakemark up` starts.\n"
     + _DATA
-    + "# Checkpoints land in hot, sink to warm, and from there to cold.\n"
-    + "tiers: {"
     + _HOT
-    + ", warm: {class: warm, kind: s3, url: s3://lakemark/warm, endpoint: $s3, region: us-east-1, credentials: s3}"
-    + ", cold: {class: cold, kind: directory, path: cold}}\n"
-    + "copies: 1\n"
-    + "# When a replica comes to a tier, and when it may be released from it.\n"
-    + "residence: {hot: {keep_last: 3, settle: 10m}, warm: {admit: all, keep_for: 7d, settle: 1h}, "
-    + "cold: {admit: retained}}\n"
+    + _WARM
+    + _COLD
+    + _COPIES
+    + _WARM_STAY
+    + _COLD_STAY
     + _RETENTION
     + _COMMON
-    + "# What `lakemark up` starts; leave out what you run yourself.\n"
-    + "sandbox: {dir: sandbox, s3: seaweedfs, lakefs: stand-in, prefect: server}\n"
-    + "# true only in demos and tests: allows LAKEMARK_CLOCK.\n"
-    + "simulated_clock: false\n"
+    + """
+# What `lakemark up` starts; leave out what you run yourself.
+sandbox:
+  dir: sandbox
+  s3: seaweedfs
+  lakefs: stand-in
+  prefect: server
+
+simulated_clock: false          # true only in demos and tests: allows LAKEMARK_CLOCK
+"""
 )
 _SOLO: Final = (
     _HEAD
-    + "# No data versioning: records are kept and restorable, but a rollback brings back no data.\n"
-    + "data: none\n"
-    + "# `cold` may be a USB disk: give its path, and leave `removable: true`.\n"
-    + "tiers: {"
+    + _NO_DATA
     + _HOT
-    + ", cold: {class: cold, kind: directory, path: cold, removable: true}}\n"
-    + "copies: 1\n"
-    + "residence: {hot: {keep_last: 3, settle: 10m}, cold: {admit: retained}}\n"
+    + _COLD
+    + "    removable: true             # may be away, as a USB disk is, without being red\n"
+    + _COPIES
+    + _COLD_STAY
     + _RETENTION
     + _COMMON
 )
 _NODE: Final = (
     _HEAD
-    + "# As on the other nodes, for example {endpoint: https://lakefs.example.org, repository: data, branch: main}.\n"
-    + "data: none\n"
-    + _JOINING
-    + "tiers: {"
+    + _NO_DATA
+    + "# As on the other nodes, for example:\n"
+    + "#   data: {endpoint: https://lakefs.example.org, repository: data, branch: main}\n"
     + _HOT
-    + "}\n"
-    + "copies: 1\n"
-    + "residence: {hot: {keep_last: 3, settle: 10m}}\n"
+    + "  # Add here the tiers that all nodes share, as the other nodes have them, for example:\n"
+    + "  #   warm: {class: warm, kind: s3, url: s3://lakemark/warm, endpoint: https://s3.example.org}\n"
+    + _COPIES
     + _RETENTION
     + _COMMON
 )
 _READER: Final = (
     _HEAD
-    + "# `ledger.path` is a mirror of the remote, fetched anew by each command; whatever would write is refused.\n"
+    + "\n# `ledger.path` is a mirror of the remote, fetched anew by each command; writing is refused.\n"
     + "profile: reader\n"
-    + "data: none\n"
-    + "# As the site's ledger names them; add `credentials: NAME` where a store asks for keys.\n"
-    + "tiers: {"
+    + _NO_DATA
     + _HOT
-    + "$tiers}\n"
+    + "  # As the site's ledger names them; add `credentials: NAME` where a store asks for keys.\n"
+    + "$tiers\n"
     + "# This machine restores; it deletes nothing.\n"
-    + "retention: {apply: false}\n"
+    + "retention:\n"
+    + "  apply: false\n"
     + _COMMON
 )
 _CLUSTER: Final = (
     _HEAD
-    + "# Every data commit in use is pinned against garbage collection; a pin must guard itself.\n"
     + _DATA
-    + "# Each tier names its failure domain; `copies` counts those.\n"
-    + "tiers: {"
     + _HOT
-    + ", warm: {class: warm, kind: s3, url: s3://lakemark/warm, endpoint: $s3, region: us-east-1, credentials: s3, "
-    + "domain: array, capacity: 200TiB, high_water: 85%, low_water: 75%}"
-    + ", cold: {class: cold, kind: directory, path: /mnt/hdd/lakemark, capacity: 800TiB, domain: hdd, min_free: 2%}}\n"
-    + "copies: 2\n"
-    + "residence: {hot: {keep_last: 3, settle: 10m}, warm: {admit: all, keep_for: 7d, settle: 1h}, "
-    + "cold: {admit: retained, settle: 24h}}\n"
+    + _WARM
+    + "    domain: array               # the failure domain; `copies` counts those\n"
+    + "    capacity: 200TiB\n"
+    + "    high_water: 85%\n"
+    + "    low_water: 75%\n"
+    + _COLD
+    + "    capacity: 800TiB\n"
+    + "    domain: hdd\n"
+    + "    min_free: 2%\n"
+    + _COPIES
+    + _WARM_STAY
+    + _COLD_STAY
+    + "    settle: 24h\n"
     + _RETENTION
     + _COMMON
-    + "flows: {task_runner: threads}\n"
-    + "serve: {token_file: null, proxy_header: null}\n"
+    + """
+flows:
+  task_runner: threads          # threads | dask
+
+# The read-only pages: loopback unless told; put a proxy with authentication before them.
+serve:
+  token_file: null
+  proxy_header: null
+"""
 )
+_USUAL: Final = {"scratch": "500GiB", "min_free": "10%", "cold": "cold", "copies": "1", "approval": _ASKED}
 
 
-def _described(about: str, template: str, **values: str) -> tuple[Template, Mapping[str, str]]:
-    return Template(template), {"about": about, "approval": _ASKED, "min_free": "10%", "scratch": "500GiB", **values}
+def _described(about: str, template: str, **values: str) -> tuple[str, Mapping[str, str]]:
+    return template, {"about": about, **_USUAL, **values}
 
 
 _PROFILES: Final = MappingProxyType({
@@ -141,7 +255,7 @@ _PROFILES: Final = MappingProxyType({
     "solo": _described(
         "One workstation and a disk: no S3, no lakeFS, no Prefect, nobody to ask.",
         _SOLO,
-        approval="approval: {required: false}",
+        approval=_NOT_ASKED,
     ),
     "node": _described("A node that joins a site: its ledger's remote is shared by all nodes.", _NODE),
     "reader": _described("A machine that only restores, from a site's shared tiers.", _READER),
@@ -150,6 +264,8 @@ _PROFILES: Final = MappingProxyType({
         _CLUSTER,
         s3="https://s3.example.org",
         lakefs="https://lakefs.example.org",
+        cold="/mnt/hdd/lakemark",
+        copies="2",
     ),
 })  # fmt: skip
 PROFILES: Final = tuple(_PROFILES)
@@ -178,10 +294,18 @@ def render(
         values = {**values, **{service: _loopback(ports, service) for service in ("s3", "lakefs")}}
     named = {"site": _written(site), "node": _written(node), "remote": _written(ledger_url)}
     named["tiers"] = "".join(
-        f", {name}: {{{', '.join(f'{key}: {_written(value)}' for key, value in keys.items())}}}"
+        f"  {name}:\n" + "".join(f"    {key}: {_written(value)}\n" for key, value in keys.items())
         for name, keys in (tiers or {}).items()
     )
-    return template.substitute(values, **named)
+    return "".join(_filled(line, {**values, **named}) for line in template.splitlines(keepends=True))
+
+
+def _filled(line: str, values: Mapping[str, str]) -> str:
+    """One line of a template; its comment stays in its column, whatever the value is long."""
+    setting, mark, comment = line.partition("  # ")
+    # Split before anything is filled in: a value may hold what looks like a comment.
+    filled = Template(setting.rstrip(" ")).substitute(values)
+    return f"{filled:<{_COMMENTS_AT - 1}} # {comment.lstrip()}" if mark and setting.strip() else filled + mark + comment
 
 
 def _loopback(ports: Mapping[str, int], service: str) -> str:
