@@ -44,7 +44,7 @@ ROOMS = {
     "torch": ["lakemark.trainer.dcp"],
     "transformers": ["lakemark.trainer.hf"],
     "uvicorn": ["lakemark.cli", "lakemark.sandbox", "lakemark.web"],
-    "yaml": ["lakemark.sandbox.lakefs", "lakemark.settings"],
+    "yaml": ["lakemark.sandbox.declared", "lakemark.sandbox.lakefs", "lakemark.settings"],
 }
 
 

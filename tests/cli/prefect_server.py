@@ -5,7 +5,24 @@ import json
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
+
+from lakemark.sandbox.declared import declared
+
+
+def deployment(one):
+    """As the server tells of it where all is well."""
+    return {
+        "id": f"id-{one.name}",
+        "name": one.name,
+        "entrypoint": one.entrypoint,
+        "status": "READY",
+        "paused": False,
+        "tags": ["lakemark"],
+        "schedules": [{"active": True}] if one.scheduled else [],
+        "work_queue_name": one.queue,
+    }
 
 
 class Server:
@@ -16,6 +33,11 @@ class Server:
         self.tokens, self.runs, self.answers, self.made = {}, {}, [], []
         self.state = "PAUSED"
         self.url = ""
+        self.deployments = [deployment(one) for one in declared(Path(__file__).parents[2] / "prefect.yaml")]
+        self.queues = [
+            {"name": name, "priority": rank, "status": "READY", "is_paused": False}
+            for rank, name in enumerate(("urgent", "node-node-a", "default"), start=1)
+        ]
 
     def may(self, headers):
         if self.auth is None:
@@ -44,6 +66,11 @@ class Server:
             run = self.runs.setdefault(key, {"id": f"run-{len(self.runs)}", "tags": body["tags"]})
             self.made.append(body)
             return 201, run
+        if path == "/api/deployments/filter":
+            named = body["deployments"].get("name", {}).get("any_")
+            return 200, [one for one in self.deployments if named is None or one["name"] in named]
+        if path == "/api/work_pools/lakemark/queues/filter":
+            return 200, sorted(self.queues, key=lambda one: one["priority"])
         if path == "/api/flow_runs/filter":
             wanted = body.get("flow_runs", {})
             tags = set(wanted.get("tags", {}).get("all_", []))

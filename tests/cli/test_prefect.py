@@ -130,10 +130,11 @@ def checks(site, server, **more):
 
 def test_doctor_is_content_with_a_guarded_server(site):
     with serving(Server()) as server:
+        site.ok("flows", "export")
         found = checks(site, server)
-        assert {name: one["ok"] for name, one in found.items()} == dict.fromkeys(
-            ["prefect", "prefect password", "prefect csrf", "prefect cors"], True
-        )
+        asked = ["prefect", "prefect password", "prefect csrf", "prefect cors", "prefect flows", "prefect queues"]
+        asked += [f"prefect deployment {one['name']}" for one in server.deployments]
+        assert {name: one["ok"] for name, one in found.items()} == dict.fromkeys(asked, True)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +148,69 @@ def test_doctor_is_content_with_a_guarded_server(site):
 )
 def test_doctor_finds_what_is_open(site, how, red):
     with serving(Server(**how)) as server:
+        site.ok("flows", "export")
         found = checks(site, server)
         assert [name for name, one in found.items() if not one["ok"]] == red
         assert all(found[name]["advice"] for name in red)
+
+
+def test_doctor_finds_what_is_not_deployed_not_scheduled_and_not_polled(site):
+    with serving(Server()) as server:
+        by_name = {one["name"]: one for one in server.deployments}
+        server.deployments.remove(by_name["rollback"])
+        by_name["sweep"]["schedules"][0]["active"] = False
+        by_name["verify"]["paused"] = True
+        by_name["commit"]["entrypoint"] = "old.commit"
+        next(one for one in server.queues if one["name"] == "urgent")["status"] = "NOT_READY"
+        red = {name: one["detail"] for name, one in checks(site, server).items() if not one["ok"]}
+        assert "there is no prefect.yaml" in red.pop("prefect flows")
+        assert red == {
+            "prefect deployment commit": "it runs old.commit, not flows.commit.commit",
+            "prefect deployment sweep": "no schedule of it is active",
+            "prefect deployment restore": "no worker polls its queue urgent",
+            "prefect deployment resume": "no worker polls its queue urgent",
+            "prefect deployment rollback": "it is not deployed",
+            "prefect deployment verify": "it is paused",
+        }
+        server.queues[0]["priority"] = 9
+        assert "go before urgent" in checks(site, server)["prefect queues"]["detail"]
+
+
+def test_doctor_says_where_nothing_is_deployed_at_all(site):
+    with serving(Server()) as server:
+        server.deployments.clear()
+        server.queues.clear()
+        red = [name for name, one in checks(site, server).items() if not one["ok"]]
+        assert len([name for name in red if name.startswith("prefect deployment ")]) == 7
+
+
+def test_doctor_names_flows_of_another_version_and_edited_ones(site):
+    site.ok("flows", "export")
+    (site.home / "flows" / "sweep.py").write_text("# mine\n")
+    with serving(Server()) as server:
+        found = checks(site, server)["prefect flows"]
+        assert (found["ok"], "edited: flows/sweep.py" in found["detail"]) == (True, True)
+
+
+def test_flows_are_exported_beside_the_configuration_or_where_one_says(site, tmp_path):
+    done = site.ok("flows", "export")
+    assert done["path"] == str(site.home / "prefect.yaml")
+    assert {"prefect.yaml", "flows/rollback.py"} <= set(done["written"])
+    there = site.ok("flows", "export", tmp_path / "elsewhere")
+    assert (tmp_path / "elsewhere" / "flows" / "_edge.py").is_file()
+    assert there["written"] == done["written"]
+    dry = site.ok("flows", "export", tmp_path / "dry", "--dry-run")
+    assert dry["would"]
+    assert not (tmp_path / "dry").exists()
+
+
+def test_deploying_needs_no_configuration(empty, free_port):
+    """A machine that only deploys has the server's address and nothing else."""
+    assert "PREFECT_API_URL" in empty.fails("flows", "deploy")["message"]
+    there = {"PREFECT_API_URL": f"http://127.0.0.1:{free_port()}/api"}
+    (said,) = empty.ok("flows", "deploy", "--dry-run", environ=there)["would"]
+    assert str(empty.home / "prefect.yaml") in said
+    assert empty.fails("--config", "nowhere.yaml", "flows", "deploy", environ=there)["exit_code"] == 2
+    (empty.home / "lakemark.yaml").write_text("sight: x\n")
+    assert "sight" in empty.fails("flows", "deploy", environ=there)["message"]
+    assert empty.ok("flows", "export", "out")["path"] == str(empty.home / "out" / "prefect.yaml")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lakemark.cli import doctoring_deployments as deployments
 from lakemark.cli import doctoring_local as local
 from lakemark.cli import doctoring_servers as servers
 from lakemark.cli.output import plain, short
@@ -31,7 +32,13 @@ def doctor(*, dry_run: bool = False) -> Answer:
         Say what would be checked, and try nothing.
     """
     here = session()
-    examinations = [*local.examinations(here), *_tiers(here), *servers.examinations(here), local.dot()]
+    examinations = [
+        *local.examinations(here),
+        *_tiers(here),
+        *servers.examinations(here),
+        *deployments.examinations(here),
+        local.dot(),
+    ]
     if dry_run:
         return would(*(f"check {one.name}" for one in examinations))
     findings = [replace(one, advice=here.advised(one.advice)) for one in examine(examinations)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -17,6 +17,7 @@ from lakemark.errors import Denied, Misconfigured, StoreUnavailable, quoted
 
 DEPLOYMENT: Final = ("rollback", "rollback")
 _UNAUTHORISED: Final = (401, 403)
+_NOT_FOUND: Final = 404
 _SHOWN: Final = 300
 _OK: Final = range(200, 300)
 
@@ -116,6 +117,29 @@ class PrefectApi:
         if not reply.ok:
             raise StoreUnavailable(f"Prefect lists no deployments: {said(reply)}", advice="Try again.")
         return list(reply.json())
+
+    def named(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """The deployments with these names, whatever their flow."""
+        body = {"deployments": {"name": {"any_": list(names)}}, "limit": 200}
+        reply = self.ask("POST", "/deployments/filter", body)
+        if not reply.ok:
+            raise StoreUnavailable(f"Prefect lists no deployments: {said(reply)}", advice="Try again.")
+        return list(reply.json())
+
+    def queues(self, pool: str) -> list[dict[str, Any]]:
+        """The work pool's queues: name, priority (1 is the highest), status; none where there is no such pool."""
+        reply = self.ask("POST", f"/work_pools/{quote(pool)}/queues/filter", {})
+        if reply.status == _NOT_FOUND:
+            return []
+        if not reply.ok:
+            raise StoreUnavailable(f"Prefect lists no queues: {said(reply)}", advice="Try again.")
+        return list(reply.json())
+
+    def put_first(self, pool: str, queue: str) -> None:
+        """Gives a queue the highest priority of its pool; the others move down."""
+        reply = self.ask("PATCH", f"/work_pools/{quote(pool)}/queues/{quote(queue)}", {"priority": 1})
+        if not reply.ok:
+            raise StoreUnavailable(f"Prefect does not put the queue {queue} first: {said(reply)}", advice="Try again.")
 
     def ask(self, method: str, path: str, body: object = None) -> Reply:
         """One request of the API, with password and CSRF token as the server wants them."""

@@ -98,7 +98,8 @@ COMMANDS: Final = (
     Command("tier init", "tiering:init_tier", "Make a place a tier of this ledger.", (3, 4, 5, 6, 7)),
     Command("config show", "configuring:show", "Every value with its source."),
     Command("config schema", "configuring:schema", "JSON schema of lakemark.yaml."),
-    Command("flows deploy", "sandboxing:deploy", "Bring Prefect's deployments to what prefect.yaml says.", (3, 6)),
+    Command("flows export", "deploying:export", "Write prefect.yaml and its flows beside lakemark.yaml.", (3,)),
+    Command("flows deploy", "deploying:deploy", "Bring Prefect's deployments to what prefect.yaml says.", (3, 6)),
 )
 
 

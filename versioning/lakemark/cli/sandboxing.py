@@ -1,22 +1,20 @@
-"""`up`, `down`, `demo`, `flows deploy`: the servers of the sandbox, and the story told with them."""
+"""`up`, `down`, `demo`: the servers of the sandbox, and the story told with them."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lakemark.cli.output import plain, table
-from lakemark.cli.prefect_api import PrefectApi
 from lakemark.cli.session import Answer, Session, session, would
-from lakemark.errors import Misconfigured, NotFound, Refused
+from lakemark.errors import Misconfigured, Refused
 
 if TYPE_CHECKING:
     from lakemark.sandbox.plan import Plan
-
-_PREFECT_FILE: Final = "prefect.yaml"
 
 
 def up(*, dry_run: bool = False) -> Answer:
@@ -36,7 +34,7 @@ def up(*, dry_run: bool = False) -> Answer:
     wanted = plan_of(here)
     if dry_run:
         return would(*(f"start {name} at {url}, unless it runs" for name, url in _wanted(wanted)))
-    running = services.up(wanted, here.note)
+    running = services.up(with_flows(here, wanted), here.note)
     rows = [{"name": one.name, "url": one.url, "pid": one.pid} for one in running]
     if here.parts.settings.ledger.path.is_dir():
         for name, outcome in register_all(here.site).items():
@@ -93,40 +91,6 @@ def demo(*, dir: Path | None = None, keep: bool = False, dry_run: bool = False) 
     return Answer(document={"report": report}, lines=table(("", "check", ""), shown), exit_code=4 if failed else 0)
 
 
-def deploy(*, file: Path | None = None, dry_run: bool = False) -> Answer:
-    """Bring Prefect's deployments to what prefect.yaml says.
-
-    Parameters
-    ----------
-    file: Path
-        The prefect.yaml; by default the checkout's.
-    dry_run: bool
-        Say what would be done, and change nothing.
-    """
-    from lakemark.sandbox import prefect, services
-
-    here = session()
-    api = PrefectApi.of(here.parts.keys)
-    if api is None:
-        raise Misconfigured("PREFECT_API_URL is not set", advice="Set it, or have `prefect: server` in `sandbox:`.")
-    found = (file.absolute() if file else None) or prefect_file(here)
-    if found is None or not found.is_file():
-        raise NotFound(f"there is no {file or _PREFECT_FILE}", advice="Name the checkout's with --file.")
-    if dry_run:
-        return would(f"bring the deployments at {api.url} to what {found} says")
-    if here.settings.sandbox.prefect:
-        services.deploy(plan_of(here, deployments=found))
-    else:
-        prefect.deploy(found, environment=here.parts.keys)
-    rows = [
-        {"name": str(one.get("name")), "id": str(one.get("id")), "paused": one.get("paused"), "tags": one.get("tags")}
-        for one in api.deployments()
-    ]
-    return Answer(
-        document={"deployments": rows}, lines=table(("deployment", "id"), [(row["name"], row["id"]) for row in rows])
-    )
-
-
 def plan_of(here: Session, *, deployments: Path | None = None) -> Plan:
     """What the configuration says is to run. Raises Misconfigured where it names no server, or none on loopback."""
     from lakemark.sandbox import credentials, services
@@ -143,18 +107,23 @@ def plan_of(here: Session, *, deployments: Path | None = None) -> Plan:
     lakefs = services.LakeFS(_port(data.endpoint), data.repository, data.branch) if data else None
     prefect = None
     if wanted.prefect:
-        found = deployments or prefect_file(here)
-        prefect = services.Prefect(home=here.parts.loaded.home, node=settings.node, deployments=found)
+        prefect = services.Prefect(home=here.parts.loaded.home, node=settings.node, deployments=deployments)
     return services.Plan(
         directory=wanted.dir, credentials=keys, environment=here.environ, s3=s3, lakefs=lakefs, prefect=prefect
     )
 
 
-def prefect_file(here: Session) -> Path | None:
-    """The checkout's prefect.yaml: beside the configuration or above it, else that of the source tree; None: neither."""
-    home = here.parts.loaded.home
-    places = [home, *home.parents, Path(__file__).resolve().parents[3]]
-    return next((place / _PREFECT_FILE for place in places if (place / _PREFECT_FILE).is_file()), None)
+def with_flows(here: Session, plan: Plan) -> Plan:
+    """The plan with the deployments that lie beside lakemark.yaml; where none lie there, they are exported first."""
+    from lakemark.sandbox import carried
+
+    if plan.prefect is None:
+        return plan
+    file, exported = carried.ensure(here.parts.loaded.home)
+    anew = exported is not None and bool(exported.written)
+    if exported is not None and anew:
+        here.note(f"wrote {len(exported.written)} files of flows beside lakemark.yaml, in {exported.folder}")
+    return replace(plan, prefect=replace(plan.prefect, deployments=file, anew=anew))
 
 
 def _unused(wanted: Path | None) -> Path:

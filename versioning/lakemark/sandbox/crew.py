@@ -53,7 +53,8 @@ class Crew:
     """The services of one `up`.
 
     `report` gets lines for a person. A service that ran before and is silent for `silent_within` seconds
-    is restarted; a busy one should not be.
+    is restarted; a busy one should not be. One that was started may take as long as it lives and moves (uses the
+    processor or writes to its log): it is given up after `ready_within` seconds of neither, and after `at_most` in all.
     """
 
     directory: Path
@@ -61,9 +62,11 @@ class Crew:
     ready_within: float
     silent_within: float
     started: dict[str, state.Started]
+    at_most: float = 1_800.0
     fresh: dict[str, Service] = field(default_factory=dict)
     ready_seconds: dict[str, float] = field(default_factory=dict)
     _since: dict[str, float] = field(default_factory=dict)
+    _still: dict[str, processes.Still] = field(default_factory=dict)
 
     def ensure(self, service: Service) -> bool:
         """Start it unless its process lives; says whether it was started."""
@@ -80,7 +83,7 @@ class Crew:
     def wait(self, services: Iterable[Service]) -> None:
         """Until each serves.
 
-        Raises `StoreUnavailable` when one ends or is not ready in time; the end of its log goes to `report`.
+        Raises `StoreUnavailable` when one ends, or stands still; the end of its log goes to `report`.
         """
         waiting = {service.name: service for service in services}
         news = time.monotonic() + _NEWS_SECONDS
@@ -113,9 +116,17 @@ class Crew:
             self.report(f"{service.name} is silent since {seconds:.0f} s, waiting for {missing}: restarting it")
             self._end(service)
             self._start(service)
-        elif seconds > self.ready_within:
+        elif self._stands_still(service):
             raise self._failed(service, f"still waits for {missing} after {seconds:.0f} s")
         return missing
+
+    def _stands_still(self, service: Service) -> bool:
+        still = self._still.setdefault(service.name, processes.Still())
+        log = service.start.log
+        # On a busy machine a server may need minutes; one that hangs uses no time and says nothing.
+        family = everything_of(self.directory, service.name, self.started[service.name])
+        seen = (processes.spent_ticks(family), log.stat().st_size if log.exists() else 0)
+        return still.look(seen) > self.ready_within or time.monotonic() - still.began > self.at_most
 
     def _ready(self, service: Service, seconds: float) -> None:
         if service.name in self.fresh:
@@ -134,6 +145,7 @@ class Crew:
                 advice=f"End that program (`ss -ltnp | grep {taken[0]}` names it) or configure another port.",
             )
         self.fresh[service.name] = service
+        self._still.pop(service.name, None)
         self._since[service.name] = time.monotonic()
         identity = processes.start(service.start, mark=mark(self.directory, service.name))
         self.started[service.name] = state.Started(service.name, service.url, identity)

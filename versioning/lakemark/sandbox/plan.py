@@ -34,13 +34,14 @@ class Prefect:
     """Prefect's server, on the port of the credentials' PREFECT_API_URL, and the worker of `node`.
 
     `home` becomes the worker's LAKEMARK_HOME. `deployments` is the prefect.yaml to deploy; the flows are
-    imported from its folder. `worker` is laid over the worker's environment last.
+    imported from its folder. anew: they changed since the last `up`. `worker` is laid over the worker's environment last.
     """
 
     home: Path
     node: str
     deployments: Path | None = None
     worker: Mapping[str, str] = field(default_factory=dict)
+    anew: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,19 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from lakemark.errors import Denied, Misconfigured, StoreUnavailable, quoted
-from lakemark.sandbox import loopback
+from lakemark.sandbox import loopback, processes
+from lakemark.sandbox.declared import FIRST, in_order
 
 __all__ = [
     "POOL",
@@ -47,6 +49,8 @@ _CONFLICT = 409
 _PASSING = (0, 500, 503)
 _PAUSES = (0.2, 0.5, 1.0, 2.0)
 _TAIL_CHARACTERS = 2_000
+_POLL_SECONDS = 0.1
+_NEWS_SECONDS = 10.0
 
 
 def prefect_environment(role: Role, *, folder: Path, port: int, auth: str) -> dict[str, str]:
@@ -111,43 +115,70 @@ def deploy_command(prefect_file: Path) -> list[str]:
     return [*_program(), "deploy", "--all", "--prefect-file", prefect_file.name]
 
 
-def deploy(prefect_file: Path, *, environment: Mapping[str, str], within_seconds: float = 120.0) -> None:
+def deploy(
+    prefect_file: Path,
+    *,
+    environment: Mapping[str, str],
+    report: Callable[[str], None] = lambda _: None,
+    still_within: float = 120.0,
+) -> None:
     """Bring the server's deployments to what `prefect_file` says; its flows are imported from its folder.
 
-    The work pool must exist (`Api.ensure_pool`). Raises `Misconfigured` with the end of
-    Prefect's output where it fails, `StoreUnavailable` after `within_seconds`.
+    The work pool must exist (`Api.ensure_pool`). Raises `Misconfigured` with the end of Prefect's output where
+    it fails, `StoreUnavailable` where it does not move for `still_within` seconds.
     """
     if not prefect_file.is_file():
         raise Misconfigured(
-            f"no deployments at {quoted(str(prefect_file))}", advice="Name the prefect.yaml of the checkout."
+            f"no deployments at {quoted(str(prefect_file))}", advice="`lakemark flows export` writes a prefect.yaml."
         )
     # Left as a placeholder, each node's worker fills in its own.
     given = {name: value for name, value in environment.items() if name != "LAKEMARK_HOME"}
     given["PYTHONPATH"] = os.pathsep.join(filter(None, (str(prefect_file.parent), given.get("PYTHONPATH", ""))))
-    try:
-        done = subprocess.run(
-            deploy_command(prefect_file),
-            env=given,
-            cwd=prefect_file.parent,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=within_seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+    code, said = _run(
+        deploy_command(prefect_file), given, folder=prefect_file.parent, report=report, still_within=still_within
+    )
+    if code is None:
         raise StoreUnavailable(
-            f"deploying {quoted(str(prefect_file))} took more than {within_seconds:.0f} s",
+            f"deploying {quoted(str(prefect_file))} has not moved for {still_within:.0f} s",
             advice="Look whether the Prefect server answers, then deploy again.",
-        ) from None
-    if done.returncode != 0:
+        )
+    if code != 0:
         raise Misconfigured(
             f"Prefect did not deploy {quoted(str(prefect_file))}: "
-            f"{quoted(done.stdout.strip()[-_TAIL_CHARACTERS:], limit=_TAIL_CHARACTERS)}",
+            f"{quoted(said.strip()[-_TAIL_CHARACTERS:], limit=_TAIL_CHARACTERS)}",
             advice="Mend what its last lines name, then run `lakemark flows deploy`.",
         )
+
+
+def _run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    folder: Path,
+    report: Callable[[str], None],
+    still_within: float,
+) -> tuple[int | None, str]:
+    """(exit code, output) of a program that may take as long as it moves; None where it stood still and was ended."""
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT
+        )
+        still, news = processes.Still(), time.monotonic() + _NEWS_SECONDS
+        try:
+            while process.poll() is None:
+                time.sleep(_POLL_SECONDS)
+                me = processes.identify(process.pid)
+                seen = (processes.spent_ticks([me] if me else []), os.fstat(said.fileno()).st_size)
+                if still.look(seen) > still_within:
+                    return None, ""
+                if time.monotonic() > news:
+                    news += _NEWS_SECONDS
+                    report("waiting for Prefect to take the deployments")
+        finally:
+            process.kill()
+            process.wait()
+        said.seek(0)
+        return process.returncode, said.read().decode(errors="replace")
 
 
 def _job_template() -> dict[str, object]:
@@ -207,7 +238,7 @@ class Api:
         return None if answer.ok else "Prefect to accept requests"
 
     def ensure_pool(self, node: str) -> None:
-        """Make the work pool and the queues of `node` where they are missing; what is there stays as it is.
+        """Make the work pool and the queues of `node` where they are missing; what somebody waits for goes first.
 
         A worker that polls one missing queue gets nothing from the others either.
         """
@@ -215,6 +246,19 @@ class Api:
             self._change("/work_pools/", {"name": POOL, "type": "process", "base_job_template": _job_template()})
         for queue in queues(node):
             self._change(f"/work_pools/{POOL}/queues", {"name": queue})
+        if not in_order(self.queues()):
+            # Prefect gives a new queue the lowest rank: a rollback would wait behind every scheduled sweep.
+            self._change(f"/work_pools/{POOL}/queues/{FIRST}", {"priority": 1}, method="PATCH")
+
+    def queues(self) -> list[dict[str, Any]]:
+        """The pool's queues as the server tells them: name, priority, status, whether paused."""
+        found = self._change(f"/work_pools/{POOL}/queues/filter", {})
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+    def deployments(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """The deployments with these names."""
+        found = self._change("/deployments/filter", {"deployments": {"name": {"any_": list(names)}}, "limit": 200})
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
     def heartbeat(self, node: str) -> str | None:
         """When the worker of `node` was last heard, in the server's own words; None for never."""
@@ -240,13 +284,13 @@ class Api:
         user, _, password = self.auth.partition(":")
         return loopback.Origin(self.port, user, password)
 
-    def _change(self, path: str, body: object) -> object:
+    def _change(self, path: str, body: object, *, method: str = "POST") -> object:
         for pause in (*_PAUSES, None):
-            answer = self._origin().ask("POST", f"/api{path}", body=body, headers=self._csrf_headers())
+            answer = self._origin().ask(method, f"/api{path}", body=body, headers=self._csrf_headers())
             if answer.status == _CONFLICT:  # it exists
                 return None
             if answer.ok:
-                return answer.json()
+                return answer.json() if answer.body else None
             # Silence, and SQLite's "database is locked", pass.
             if answer.status not in _PASSING or pause is None:
                 break

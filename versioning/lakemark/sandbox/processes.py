@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Identity", "Start", "alive", "end", "exit_status", "identify", "marked", "start"]
+__all__ = ["Identity", "Start", "Still", "alive", "end", "exit_status", "identify", "marked", "spent_ticks", "start"]
 
 MARK = "STARTED_BY_LAKEMARK"
 
@@ -60,6 +60,31 @@ def identify(pid: int) -> Identity | None:
     if state in "ZX":
         return None
     return Identity(pid, started_ticks, _BOOT_ID.read_text(encoding="ascii").strip())
+
+
+def spent_ticks(identities: Iterable[Identity]) -> int:
+    """The processor time that these processes and their ended children have had, in the kernel's clock ticks."""
+    ticks = 0
+    for identity in identities:
+        with contextlib.suppress(OSError, IndexError):
+            text = (_PROC / str(identity.pid) / "stat").read_text(encoding="utf-8", errors="replace")
+            # utime, stime, cutime, cstime: the 14th to 17th column, the name being the second.
+            ticks += sum(map(int, text.rpartition(")")[2].split()[11:15]))
+    return ticks
+
+
+class Still:
+    """How long something has not moved. `look` gets whatever changes while it does: time used, a log's size."""
+
+    def __init__(self) -> None:
+        self.began = self._moved = time.monotonic()
+        self._seen: object = None
+
+    def look(self, seen: object) -> float:
+        """Seconds since `seen` was last another one."""
+        if seen != self._seen:
+            self._seen, self._moved = seen, time.monotonic()
+        return time.monotonic() - self._moved
 
 
 def alive(identity: Identity) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lakemark.sandbox import loopback, prefect, processes, seaweedfs, stand_in
 from lakemark.sandbox.crew import Service
+from lakemark.sandbox.declared import declared
 from lakemark.sandbox.plan import S3, LakeFS, Plan, Prefect
 
 __all__ = ["LAKEFS", "SEAWEEDFS", "SERVER", "WORKER", "api", "client_environment", "forget", "independent", "worker"]
@@ -37,8 +38,9 @@ def independent(plan: Plan) -> list[Service]:
 
 
 def worker(plan: Plan, wanted: Prefect, *, heard: str | None) -> Service:
-    """The worker of `wanted.node`; it serves once its heartbeat is another than `heard`."""
+    """The worker of `wanted.node`; it serves once its heartbeat is another than `heard`, and it polls what is deployed."""
     server = api(plan)
+    names = [one.name for one in declared(wanted.deployments)] if wanted.deployments else []
     own = dict(_client(plan, "worker"))
     own |= {name: plan.credential(name) for name in _S3_KEYS} if plan.s3 else {}
     own |= {name: plan.credential(name) for name in _LAKEFS_KEYS} if plan.lakefs else {}
@@ -50,8 +52,22 @@ def worker(plan: Plan, wanted: Prefect, *, heard: str | None) -> Service:
         f"{loopback.url(server.port)}/work-pools/work-pool/{prefect.POOL}",
         ports=[],
         run=(prefect.worker_command(wanted.node), base | dict(wanted.worker)),
-        waits_for=lambda: "the worker to report" if server.heartbeat(wanted.node) in {None, heard} else None,
+        waits_for=lambda: (
+            "the worker to report"
+            if server.heartbeat(wanted.node) in {None, heard}
+            else _unpolled(server, wanted.node, names)
+        ),
     )
+
+
+def _unpolled(server: prefect.Api, node: str, names: Sequence[str]) -> str | None:
+    """Which queue or deployment nobody asks for runs yet, in words; None where the worker polls all."""
+    ready = {one["name"] for one in server.queues() if one.get("status") in {"READY", "PAUSED"}}
+    if unpolled := [queue for queue in prefect.queues(node) if queue not in ready]:
+        return f"the worker to poll {', '.join(unpolled)}"
+    found = server.deployments(names) if names else []
+    waiting = [one["name"] for one in found if one.get("status") != "READY" and one.get("work_queue_name") in ready]
+    return f"Prefect to call {', '.join(waiting)} ready" if waiting else None
 
 
 def api(plan: Plan) -> prefect.Api:

@@ -13,6 +13,7 @@ from pathlib import Path
 from lakemark.errors import Misconfigured, StoreUnavailable
 from lakemark.sandbox import prefect, processes, roster, state
 from lakemark.sandbox.crew import Crew, Service, everything_of
+from lakemark.sandbox.declared import declared
 from lakemark.sandbox.plan import S3, LakeFS, Plan, Prefect
 
 __all__ = ["S3", "Ended", "LakeFS", "Plan", "Prefect", "Running", "Status", "deploy", "down", "status", "up"]
@@ -56,10 +57,11 @@ def up(
     """Bring every service of `plan` to where it serves; what runs already is left alone.
 
     What runs, but does not serve for `silent_within` seconds, is restarted. Makes the bucket and the
-    repository where they are missing, and deploys when a part of Prefect was started. `report` gets
+    repository where they are missing, and deploys when a part of Prefect was started, or what is declared
+    is not there. `report` gets
     progress in lines. On any failure, what this call started is ended again. Raises `Misconfigured` for
-    a taken port or a missing program, `StoreUnavailable` for a service that ends or is not ready
-    `ready_within` seconds after its start.
+    a taken port or a missing program, `StoreUnavailable` for a service that ends or does not move for
+    `ready_within` seconds before it is ready.
     """
     directory = plan.directory.resolve()
     with state.locked(directory):
@@ -108,17 +110,17 @@ def status(directory: Path) -> list[Status]:
     ]
 
 
-def deploy(plan: Plan, *, within_seconds: float = 120.0) -> None:
+def deploy(plan: Plan, *, report: Callable[[str], None], still_within: float = 120.0) -> None:
     """Bring the deployments of the sandbox's Prefect to what its prefect.yaml says; the server must run."""
     wanted = plan.prefect
     if wanted is None or wanted.deployments is None:
         raise Misconfigured(
             "no prefect.yaml to deploy to the sandbox's Prefect",
-            advice="Name the checkout's prefect.yaml, and have `prefect: server` in `sandbox:`.",
+            advice="`lakemark flows export` writes one; have `prefect: server` in `sandbox:`.",
         )
     roster.api(plan).ensure_pool(wanted.node)
     environment = roster.client_environment(plan)
-    prefect.deploy(wanted.deployments.resolve(), environment=environment, within_seconds=within_seconds)
+    prefect.deploy(wanted.deployments.resolve(), environment=environment, report=report, still_within=still_within)
 
 
 def _run_worker(plan: Plan, wanted: Prefect, crew: Crew) -> Service:
@@ -128,11 +130,17 @@ def _run_worker(plan: Plan, wanted: Prefect, crew: Crew) -> Service:
     heard = None if crew.lives(roster.WORKER) else api.heartbeat(wanted.node)
     worker = roster.worker(plan, wanted, heard=heard)
     restarted = crew.ensure(worker) or roster.SERVER in crew.fresh
-    if restarted and wanted.deployments is not None:
-        deploy(plan, within_seconds=crew.ready_within)  # while the worker comes up
+    if wanted.deployments is not None and (restarted or wanted.anew or _undeployed(api, wanted.deployments)):
+        deploy(plan, report=crew.report, still_within=crew.ready_within)  # while the worker comes up
         crew.report(f"deployed {wanted.deployments}")
     crew.wait([worker])
     return worker
+
+
+def _undeployed(api: prefect.Api, file: Path) -> bool:
+    wanted = {(one.name, one.entrypoint) for one in declared(file)}
+    found = api.deployments([name for name, _ in wanted])
+    return not wanted <= {(one.get("name"), one.get("entrypoint")) for one in found}
 
 
 def _end(directory: Path, known: Mapping[str, state.Started], names: Iterable[str], *, within: float) -> list[Ended]:

@@ -35,6 +35,7 @@ from lakemark.settings.policies import (
     RetentionSettings,
 )
 from lakemark.settings.schema import Settings
+from lakemark.settings.search import find
 from lakemark.settings.templates import PROFILES, render
 from lakemark.settings.tiers import DirectoryTier, HotTree, S3Tier, Tier, TierSettings
 from lakemark.settings.units import bytes_of
@@ -71,6 +72,7 @@ __all__ = [
     "bytes_of",
     "clock_from",
     "credentials",
+    "find",
     "is_loopback",
     "is_simulated",
     "lakefs_credentials",
