@@ -15,7 +15,7 @@ import pytest
 from lakemark.adapters import restoring
 from lakemark.adapters.local import LocalWorkspace
 from lakemark.adapters.restoring import place_name
-from lakemark.errors import Corrupt, Denied, NoReplica, NotFound, Refused, StoreUnavailable
+from lakemark.errors import Corrupt, Denied, NotFound, Refused, SourceDamaged, StoreUnavailable
 from lakemark.model.checkpoint import File, Manifest
 from lakemark.model.ledger import Place
 from lakemark.ports import KnownFile, Quiet, RunFile
@@ -214,7 +214,7 @@ def test_what_fails_and_whose_fault_it_is(tmp_path):
     done = restore(tmp_path / "t", lambda file: [(near, Raising(errors[file.path])), *fetch(file)])
     check(tmp_path / "t")
     assert sorted(path for _, path in done.damaged) == ["d/b", "d/e/c"]
-    for number, (error, kind) in enumerate([(errors["a"], StoreUnavailable), (errors["d/b"], NoReplica)]):
+    for number, (error, kind) in enumerate([(errors["a"], StoreUnavailable), (errors["d/b"], SourceDamaged)]):
         target = tmp_path / f"u{number}"
         with pytest.raises(kind):
             restore(target, lambda file, error=error: [(near, Raising(error))])

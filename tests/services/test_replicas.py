@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from lakemark.errors import NoReplica, NotFound, Refused, StoreUnavailable
+from lakemark.errors import NoReplica, NotFound, Refused, SourceDamaged, StoreUnavailable
 from lakemark.model.entry import Draft
 from lakemark.model.ledger import Place
 from lakemark.model.retention import RetentionPolicy
@@ -75,7 +75,7 @@ def test_replicate_notices_a_replica_that_is_gone(world, saved):
 def test_without_a_right_source_nothing_is_recorded(world, saved):
     hot = world.hot.path(world.hot.load(saved))
     world.disk.write(hot / "model.bin", b"rotten")
-    with pytest.raises(NoReplica):
+    with pytest.raises(SourceDamaged):
         replicate(world.site(), RUN, saved, to="warm")
     assert places(world, saved) == {"hot"}
     assert world.shelves["warm"].markers == {}
@@ -267,7 +267,7 @@ def test_restore_fails_over_file_by_file_and_records_the_damage(world, saved):
 def test_restore_that_finds_no_right_byte_shows_nothing_and_says_what_is_damaged(world, saved):
     hot = world.hot.path(world.hot.load(saved))
     world.disk.write(hot / "model.bin", b"rotten")
-    with pytest.raises(NoReplica):
+    with pytest.raises(SourceDamaged):
         restore(world.site(), RUN, saved, to=OUT.with_name("back"))
     assert not world.disk.exists(OUT.with_name("back"))
     assert world.state().records[saved].replicas[world.hot.place].damaged

@@ -10,7 +10,7 @@ from typing import BinaryIO, Final, Protocol, TypeAlias
 
 from blake3 import blake3
 
-from lakemark.errors import Corrupt, quoted
+from lakemark.errors import AnswerDamaged, TargetDamaged, quoted
 from lakemark.model.checkpoint import PART_SIZE_BYTES, File
 
 STEP_BYTES: Final = 2**20
@@ -84,7 +84,10 @@ class Digester:
 
 
 class Verified(io.RawIOBase):
-    """A stream that raises Corrupt instead of ending when its bytes were not those of `file`, or too many or too few.
+    """A stream that raises AnswerDamaged instead of ending when its bytes were not those of `file`, or too many or too few.
+
+    It says nothing of what lies where they came from: that takes another reading. TargetDamaged where the bytes are right
+    and a name in `also` is not theirs: whoever knew that name knew a wrong one.
 
     also: further hashes to feed with the same bytes, each with the digest it must have (None: any). The stream
     underneath stays open.
@@ -120,13 +123,13 @@ class Verified(io.RawIOBase):
         self._ended = True
         size = self._digester.size_bytes
         if size != self._file.size_bytes or self._digester.finish().digest != self._file.digest:
-            raise Corrupt(
+            raise AnswerDamaged(
                 f"{quoted(self._file.path)}: {size} bytes that are not those of its manifest",
                 advice="Take the checkpoint from another replica; `lakemark verify` says which are sound.",
             )
         for other, right in self._also:
             if right not in (None, other.hexdigest()):
-                raise Corrupt(
+                raise TargetDamaged(
                     f"{quoted(self._file.path)} is kept under the name {right} but is {other.hexdigest()}",
                     advice="The tier's record of it is damaged: replicate it from another replica.",
                 )

@@ -32,7 +32,7 @@ from lakemark.adapters.restoring_place import (
     require_space,
     staging_of,
 )
-from lakemark.errors import Corrupt, LakemarkError, NoReplica, NotFound, StoreUnavailable, quoted
+from lakemark.errors import Corrupt, LakemarkError, NoReplica, NotFound, SourceDamaged, StoreUnavailable, quoted
 from lakemark.model.checkpoint import File, FileType, Manifest
 from lakemark.model.ledger import Place
 from lakemark.ports import Fetch, Progress, Restored
@@ -272,13 +272,11 @@ def _own_file(parent: int, name: str, file: File) -> Iterator[int]:
 
 
 def none_left(file: File, failures: list[LakemarkError]) -> LakemarkError:
-    """What is raised when every candidate failed: transient if one may come back."""
-    tried = "; ".join(f"{failure.kind}: {failure}" for failure in failures) or "there was no candidate"
-    transient = any(isinstance(failure, StoreUnavailable) for failure in failures)
-    error = StoreUnavailable if transient else NoReplica
-    return error(
-        f"{quoted(file.path)} could not be had from any replica: {tried}"[:1000],
-        advice="Call it again when the tiers answer."
-        if transient
-        else "Run `lakemark verify`, or choose another record.",
-    )
+    """What is raised when every candidate failed: transient if one may come back, damaged if one gave other bytes."""
+    # A candidate that failed twice in one way is named once.
+    tried = "; ".join(dict.fromkeys(f"{failure.kind}: {failure}" for failure in failures)) or "there was no candidate"
+    said = f"{quoted(file.path)} could not be had from any replica: {tried}"[:1000]
+    if any(isinstance(failure, StoreUnavailable) for failure in failures):
+        return StoreUnavailable(said, advice="Call it again when the tiers answer.")
+    kind = SourceDamaged if any(isinstance(failure, Corrupt) for failure in failures) else NoReplica
+    return kind(said, advice="Run `lakemark verify`, or choose another record.")

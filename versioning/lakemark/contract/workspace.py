@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from lakemark.contract import Check, raises, require
-from lakemark.errors import NoReplica, NotFound, Refused, StoreUnavailable
+from lakemark.errors import NoReplica, NotFound, Refused, SourceDamaged, StoreUnavailable
 from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import File, FileType, Manifest
 from lakemark.model.ledger import Place
@@ -128,7 +128,9 @@ def _fails_over(scratch: Scratch) -> None:
 def _none_left(scratch: Scratch) -> None:
     target = scratch.folder() / "target"
     raises(
-        lambda: scratch.restore(target, _from({**CONTENTS, "bin/run": b"#!/bin/no\n"})), NoReplica, "wrong bytes only"
+        lambda: scratch.restore(target, _from({**CONTENTS, "bin/run": b"#!/bin/no\n"})),
+        SourceDamaged,
+        "wrong bytes only",
     )
     raises(lambda: scratch.restore(target, lambda _: []), NoReplica, "no candidate")
     require(not target.exists(), "the target appeared although a file is missing")

@@ -272,8 +272,9 @@ class Workspace(Protocol):
     def restore(self, target: Path, manifest: Manifest, fetch: Fetch, *, tag: str, progress: Progress) -> Restored:
         """Writes the checkpoint into `target`, which must be absent, empty, or our own interrupted restore of `tag`.
 
-        A candidate whose bytes are wrong or that fails is noted in `damaged`, and the next one tried for that file; none
-        left: NoReplica. Refused: no space, target not empty.
+        A candidate whose bytes are wrong or that fails is noted in `damaged`, and the next one tried for that file; `fetch`
+        may offer one again. None left: StoreUnavailable where one may come back, SourceDamaged where one gave other bytes,
+        else NoReplica. Refused: no space, target not empty.
         """
 
     def restore_parts(

@@ -91,9 +91,15 @@ class CheckpointStore(Protocol):
 
     - `put` that returned is durable, whole, and was read back and compared with the manifest. Readers never see a part of
       a checkpoint: contents first, marker last. Putting what is there already verifies it and writes nothing.
-    - Bytes handed in that are not the manifest's raise Corrupt and leave the checkpoint absent.
+    - Bytes handed in that are not the manifest's raise AnswerDamaged and leave the checkpoint absent: whoever gave them reads
+      his side again before he blames it. What the source raises passes through as it is. Whatever is wrong with this place
+      itself is TargetDamaged: it read back otherwise, or could not be made durable; no source had part in it.
+    - Other bytes under a name that ours would have here are never replaced: NameTaken, and the checkpoint stays absent.
+    - What a place keeps beside the bytes (a claim, a marker) may be gone, garbled or another's: `put` writes it anew, `verify`
+      names it, `open` does without it where the ledger's `objects` say enough.
     - `open` gives the stored bytes, in any number of readers at once; it does not verify.
-    - `verify` reads every byte and names every damaged path. Only ctime changed is not damage.
+    - `verify` reads every byte of every file of the manifest, and names every damaged path. It is one reading: nobody is
+      blamed for what only one of them says. Only ctime changed is not damage.
     - `drop` makes the checkpoint absent before its first byte goes (marker first), leaves others that share objects whole,
       and is a no-op where there is nothing. Shared objects go only through `collect`, after the grace.
     - A place with another identity, or a non-empty one without any, is Refused and stays as it is.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from lakemark.errors import LakemarkError, NoReplica, StoreUnavailable
+from lakemark.errors import LakemarkError, StoreUnavailable
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import Draft, Means
 from lakemark.model.ledger import RecordState, RunState
@@ -20,6 +20,7 @@ from lakemark.services.keeping import why_kept
 from lakemark.services.release import release_all
 from lakemark.services.replicate import replicate
 from lakemark.services.verify import Look, look, record_looks
+from lakemark.services.witness import is_transient
 
 _ROUNDS = 4
 
@@ -39,7 +40,7 @@ class Pending:
     @classmethod
     def of(cls, what: str, error: LakemarkError) -> Self:
         """What an error kept from being done."""
-        return cls(what=what, why=str(error), transient=isinstance(error, StoreUnavailable | NoReplica))
+        return cls(what=what, why=str(error), transient=is_transient(error))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from lakemark.errors import Corrupt, LakemarkError, NoReplica, NotFound, Refused
+from collections.abc import Sequence
+from typing import Final
+
+from lakemark.errors import AnswerDamaged, Corrupt, LakemarkError, NoReplica, NotFound, Refused, SourceDamaged
 from lakemark.model.entry import Contents, Draft
 from lakemark.model.instants import to_text
 from lakemark.model.ledger import Place, RecordState, Replica, RunState
-from lakemark.ports import Checkpoint, CheckpointStore, Damage, Site, Source, Stored
+from lakemark.ports import Checkpoint, CheckpointStore, Site, Stored
 from lakemark.services.appending import (
     Settled,
     checkpoint,
@@ -16,12 +19,16 @@ from lakemark.services.appending import (
     require_writable,
 )
 from lakemark.services.sources import nearest, note_damage
+from lakemark.services.witness import Witness, read_back
+
+_TRIES: Final = 3
 
 
 def replicate(site: Site, run: str, record: str, *, to: str) -> RecordState:
     """The record, now with a sound replica in the tier `to`. One that is there already is left alone.
 
-    Raises NotFound, Refused (pruned, tier identity, no space), NoReplica (no source has right bytes), StoreUnavailable.
+    Raises NotFound, Refused (pruned, tier identity, no space), NameTaken (recorded: the tier can't hold it), NoReplica (none
+    is in reach), SourceDamaged (none of those in reach is right: recorded), TargetDamaged, AnswerDamaged, StoreUnavailable.
     """
     found = recorded(opened(site, run), record)
     target = site.store(to)
@@ -42,51 +49,87 @@ def replicate(site: Site, run: str, record: str, *, to: str) -> RecordState:
 
 
 def _copy(site: Site, found: RecordState, target: CheckpointStore) -> Stored:
-    """From the nearest replica whose bytes are right; the others are recorded as damaged."""
-    failures: list[str] = []
-    unavailable: LakemarkError | None = None
+    """From the nearest replica whose bytes are right. What the target does wrong ends it: no other source would help."""
+    failures: list[LakemarkError] = []
     for replica, store in nearest(site, found):
         if replica.place == target.place:
             continue
         try:
             require_identity(site, store)
             held = checkpoint(site, found, tier=None if replica.place.node else store.name)
-            if _suspect(site, found, replica, held):
-                failures.append(f"{store.name}: changed since it was sealed")
-                continue
-            wanted = Checkpoint(record=found.record, manifest=held.manifest)
-            site.progress.expect(
-                f"{found.record.run}@{found.record.step} {store.name} → {target.name}", held.manifest.size_bytes
-            )
-            return target.put(wanted, _source(store, held), now=site.now(), progress=site.progress)
-        except Corrupt as error:
-            note_damage(site, found, replica.place, [Damage(path="", why=str(error))])
-            failures.append(f"{store.name}: {error}")
-        except NotFound as error:
-            failures.append(f"{store.name}: {error}")
+            _require_read(site, found, replica, held)
+            return _put(site, found, replica, held, target=target)
+        except _TargetError as error:
+            raise error.error from None
         except LakemarkError as error:
-            unavailable = error
-            failures.append(f"{store.name}: {error}")
-    if unavailable is not None:
-        raise unavailable
-    what = f"{found.record.run}@{found.record.step}"
-    raise NoReplica(
-        f"no replica of {what} could be copied to {target.name}: {'; '.join(failures) or 'there is no other'}",
+            failures.append(error)
+    raise _none_left(found, target, failures)
+
+
+def _none_left(found: RecordState, target: CheckpointStore, failures: Sequence[LakemarkError]) -> LakemarkError:
+    """What is raised when no source was of use: one that may be later comes before one that is damaged."""
+    for error in failures:
+        if not isinstance(error, SourceDamaged | NotFound):
+            return error
+    shown = "; ".join(map(str, failures)) or "there is no other"
+    kind = SourceDamaged if any(isinstance(error, SourceDamaged) for error in failures) else NoReplica
+    return kind(
+        f"no replica of {found.record.run}@{found.record.step} could be copied to {target.name}: {shown}",
         advice=f"lakemark verify {found.record.id[:12]} says which replicas are damaged.",
     )
 
 
-def _source(store: CheckpointStore, held: Checkpoint) -> Source:
-    return lambda file: store.open(held, file)
+class _TargetError(Exception):
+    """Around an error that is no source's."""
+
+    def __init__(self, error: LakemarkError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
-def _suspect(site: Site, found: RecordState, replica: Replica, held: Checkpoint) -> bool:
-    if replica.place != site.hot.place:
-        return False
-    damages = site.hot.changed(held)
-    if damages:
-        note_damage(site, found, replica.place, damages)
-    return bool(damages)
+def _put(site: Site, found: RecordState, replica: Replica, held: Checkpoint, *, target: CheckpointStore) -> Stored:
+    """Copies from this one replica. Raises _TargetError, SourceDamaged once it was read again and differed, else as read."""
+    store = site.tiers[replica.place.tier]
+    wanted = Checkpoint(record=found.record, manifest=held.manifest)
+    what = f"{found.record.run}@{found.record.step} {store.name} → {target.name}"
+    answer: LakemarkError | None = None
+    for _ in range(_TRIES):
+        witness = Witness(store, held)
+        site.progress.expect(what, held.manifest.size_bytes)
+        try:
+            return target.put(wanted, witness, now=site.now(), progress=site.progress)
+        except LakemarkError as error:
+            if not witness.blamed(error):
+                raise _TargetError(error) from error
+            if not isinstance(error, Corrupt | NotFound):
+                raise
+            answer = error
+        # The bytes that came were wrong. Only the replica itself, read on its own, tells whether it is.
+        _require_sound(site, found, replica, held)
+    raise AnswerDamaged(
+        f"{what}: read {_TRIES} times with wrong bytes, though {store.name} reads back right: {answer}",
+        advice="Look at the network, the memory and the disk of this node; it is tried again by the next pass.",
+    )
+
+
+def _require_read(site: Site, found: RecordState, replica: Replica, held: Checkpoint) -> None:
+    """A replica that may not be what the ledger says is read whole before anybody goes on with it, or without it."""
+    changed = replica.place == site.hot.place and bool(site.hot.changed(held))
+    if changed or not replica.sound:
+        _require_sound(site, found, replica, held)
+
+
+def _require_sound(site: Site, found: RecordState, replica: Replica, held: Checkpoint) -> None:
+    """Reads it back and records what differs from the ledger. Raises SourceDamaged."""
+    store = site.tiers[replica.place.tier]
+    seen = read_back(store, held, progress=site.progress)
+    note_damage(site, found, replica.place, seen.damages)
+    if seen.damages:
+        first = seen.damages[0]
+        raise SourceDamaged(
+            f"{found.record.run}@{found.record.step} in {store.name}: {first.path or 'its own record'} {first.why}",
+            advice=f"lakemark verify {found.record.id[:12]} --repair makes it again from another replica.",
+        )
 
 
 def _record(site: Site, found: RecordState, target: CheckpointStore, stored: Stored) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lakemark.errors import NoReplica, NotFound, Refused
+from lakemark.errors import NoReplica, NotFound, Refused, SourceDamaged
 from lakemark.model.checkpoint import File, FileType, Manifest, Role
 from lakemark.model.ledger import Place, RecordState
 from lakemark.ports import Damage, Range, Restored, Site, Sparse
@@ -62,7 +62,8 @@ def restore(
 ) -> RestoredRecord:
     """Brings `record`, or what of it is of `roles`, back to `to`. A replica that turns out wrong is recorded as damaged.
 
-    Raises NotFound, NoReplica, Refused (target not empty, no space, roles in one file), Usage (unknown role).
+    Raises NotFound, NoReplica, SourceDamaged (what is in reach has wrong bytes), StoreUnavailable, Refused (target not empty,
+    no space, roles in one file), Usage (unknown role).
     """
     found = recorded(opened(site, run), record)
     whole = site.ledger.manifest(run, record)
@@ -175,7 +176,7 @@ def _brought(site: Site, found: RecordState, wanted: Chosen, *, to: Path, tier: 
     tag = record.id if manifest.content == record.content else f"{record.id}-{manifest.content[:8]}"
     try:
         restored = _written(site, source, wanted, to=to, tag=tag)
-    except NoReplica:
+    except (NoReplica, SourceDamaged):
         if tier is not None and source.refusals:
             raise source.refusals[0] from None
         raise
@@ -184,7 +185,8 @@ def _brought(site: Site, found: RecordState, wanted: Chosen, *, to: Path, tier: 
             paths = [path for where, path in source.damaged if where == place]
             note_damage(site, found, place, [Damage(path=path, why="is not what the manifest says") for path in paths])
     site.progress.step("restore.written")
-    return restored
+    # One wrong reading is none of the replica's fault: what was wrong twice is damaged.
+    return replace(restored, damaged=tuple(dict.fromkeys(source.damaged)))
 
 
 def _written(site: Site, source: Candidates, wanted: Chosen, *, to: Path, tag: str) -> Restored:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from lakemark.errors import Corrupt, LakemarkError, NoReplica, NotFound, Refused
@@ -13,6 +14,7 @@ from lakemark.model.instants import to_text
 from lakemark.model.ledger import Place, RecordState, Replica, RunState
 from lakemark.ports import Checkpoint, CheckpointStore, Damage, Site
 from lakemark.services.appending import Settled, checkpoint, require_identity
+from lakemark.services.witness import as_answer
 
 _DISTANCE = {"hot": 0, "warm": 1, "cold": 2}
 
@@ -48,7 +50,8 @@ def candidates(site: Site, found: RecordState, *, only: str | None = None) -> Ca
 class Candidates:
     """Opens a file from one replica after the other. A tier that is not the one the ledger knows is passed over.
 
-    damaged: (place, path) of what was not there or came out wrong.
+    Whoever asks for the next candidate says that the last one was of no use. One whose bytes came wrong, or broke off, is
+    offered once more first: a single answer proves nothing. damaged: (place, path) of what was missing or wrong twice.
     """
 
     def __init__(self, site: Site, found: RecordState, replicas: list[tuple[Replica, CheckpointStore]]) -> None:
@@ -75,24 +78,40 @@ class Candidates:
         self, file: File, *, start: int = 0, length: int | None = None
     ) -> Iterator[tuple[Place, AbstractContextManager[BinaryIO]]]:
         for replica, store in self._replicas:
-            yield replica.place, self._opened(replica.place, store, file, start=start, length=length)
+            for last in (False, True):
+                asked = _Asked(last=last)
+                yield replica.place, self._opened(replica.place, store, file, asked=asked, part=(start, length))
+                if not asked.again:
+                    break
 
     @contextmanager
     def _opened(
-        self, place: Place, store: CheckpointStore, file: File, *, start: int, length: int | None
+        self, place: Place, store: CheckpointStore, file: File, *, asked: _Asked, part: tuple[int, int | None]
     ) -> Iterator[BinaryIO]:
         """Raises on entering, so that whoever restores tries the next; a tier that is away is asked once."""
         if place in self._away:
             raise self._away[place]
+        start, length = part
+        reading = False
         try:
             with store.open(self._checkpoint(place, store), file, start=start, length=length) as stream:
+                reading = True
                 yield stream
-        except (Corrupt, NotFound):
-            self.damaged.append((place, file.path))
-            raise
+        except OSError as error:
+            ours = as_answer(error, store.name)
+            self._failed(place, file, ours, asked, reading=reading)
+            raise ours from error
         except LakemarkError as error:
-            self._away[place] = error
+            self._failed(place, file, error, asked, reading=reading)
             raise
+
+    def _failed(self, place: Place, file: File, error: LakemarkError, asked: _Asked, *, reading: bool) -> None:
+        wrong = isinstance(error, Corrupt | NotFound)
+        asked.again = not asked.last and (wrong or reading)
+        if wrong and asked.last:
+            self.damaged.append((place, file.path))
+        elif not wrong and not asked.again:
+            self._away[place] = error
 
     def _checkpoint(self, place: Place, store: CheckpointStore) -> Checkpoint:
         if place not in self._usable:
@@ -102,26 +121,42 @@ class Candidates:
         return self._usable[place]
 
 
-def note_damage(site: Site, found: RecordState, place: Place, damages: Iterable[Damage]) -> None:
-    """Appends that the replica at `place` is not what the ledger says, so that nobody counts on it. Once per state.
+@dataclass(slots=True)
+class _Asked:
+    """One attempt at one replica. again: whether the same one is worth another."""
 
-    A machine that only reads keeps it to itself.
+    last: bool
+    again: bool = False
+
+
+def note_suspect(site: Site, found: RecordState, place: Place, damages: Iterable[Damage]) -> None:
+    """Appends that the replica at `place` may have changed, by a look that read no bytes: nobody counts on it until one did."""
+    _note(site, found, place, list(damages), suspect=True)
+
+
+def note_damage(site: Site, found: RecordState, place: Place, damages: Iterable[Damage]) -> None:
+    """Appends what two readings of the replica at `place` agree on, where the ledger says otherwise.
+
+    No damages: it is right, which ends a suspicion. Once per state. A machine that only reads keeps it to itself.
     """
+    _note(site, found, place, list(damages), suspect=False)
+
+
+def _note(site: Site, found: RecordState, place: Place, listed: list[Damage], *, suspect: bool) -> None:
     if site.reads_only:
         return
-    listed = list(damages)
-    suspect = bool(listed) and all(damage.suspect for damage in listed)
+    damaged = bool(listed) and not suspect
     record = found.record
 
     def decide(state: RunState) -> Draft:
         now = state.records[record.id].replicas.get(place)
-        if now is None or (now.suspect, now.damaged) == (suspect, not suspect):
+        if now is None or (now.suspect, now.damaged) == (suspect, damaged):
             raise Settled(None)
         item = {
             "record": record.id,
             "tier": place.tier,
             "node": place.node,
-            "ok": False,
+            "ok": not listed,
             "suspect": suspect,
             "damaged": [f"{damage.path}: {damage.why}" for damage in listed[:100]],
         }
@@ -132,6 +167,6 @@ def note_damage(site: Site, found: RecordState, place: Place, damages: Iterable[
     where = f"{place.tier}@{place.node}:{site.node}"
     sequence = site.ledger.run(record.run).sequence
     try:
-        site.ledger.append(record.run, decide, site.stamp(f"damage:{record.id}:{where}:{suspect}:{sequence}"))
+        site.ledger.append(record.run, decide, site.stamp(f"damage:{record.id}:{where}:{suspect}:{damaged}:{sequence}"))
     except Settled:
         return

@@ -33,7 +33,7 @@ from lakemark.services.observe import observe
 from lakemark.services.open_watched import nobody_s
 from lakemark.services.register_tiers import register_all
 from lakemark.services.release import drop_released, drop_unclaimed, unfinished
-from lakemark.services.sources import note_damage
+from lakemark.services.sources import note_suspect
 
 AUDIT_EVERY: Final = timedelta(days=1)
 """How often a tier is looked through for what nothing uses and nobody condemned, which reads all of its listings."""
@@ -117,7 +117,7 @@ def suspects(site: Site) -> list[str]:
                 continue
             damages = site.hot.changed(checkpoint(site, found))
             if damages:
-                note_damage(site, found, replica.place, damages)
+                note_suspect(site, found, replica.place, damages)
                 said.append(f"{run}@{found.record.step} in {site.hot.name} may have changed: {damages[0].why}")
     return said
 

@@ -7,6 +7,7 @@ from lakemark.model.ledger import RunState
 from lakemark.ports import Site
 from lakemark.services.appending import checkpoint
 from lakemark.services.sources import note_damage
+from lakemark.services.witness import read_back
 
 
 def unshare(site: Site, state: RunState) -> None:
@@ -23,5 +24,6 @@ def unshare(site: Site, state: RunState) -> None:
             try:
                 site.hot.unshare(held, progress=site.progress)
             except Corrupt:
-                note_damage(site, found, here.place, site.hot.verify(held, progress=site.progress))
+                # One reading is no proof: what it is, two that agree tell.
+                note_damage(site, found, here.place, read_back(site.hot, held, progress=site.progress).damages)
             site.progress.step("attempt.unshared")

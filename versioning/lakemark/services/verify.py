@@ -11,11 +11,15 @@ from lakemark.model.instants import to_text
 from lakemark.model.ledger import Place, RecordState, RunState
 from lakemark.ports import Damage, Site
 from lakemark.services.appending import Settled, checkpoint, require_identity
+from lakemark.services.witness import read_back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One replica, read back. `damages` empty: every byte is right. error: it could not be read (nothing is recorded)."""
+    """One replica, read back. `damages` empty: every byte is right. error: it could not be read (nothing is recorded).
+
+    unsteady: one reading found damage that the next one did not: the way the bytes came is not to be trusted.
+    """
 
     record: str
     run: str
@@ -23,6 +27,7 @@ class Look:
     place: Place
     damages: tuple[Damage, ...] = ()
     error: LakemarkError | None = None
+    unsteady: bool = False
 
     @property
     def ok(self) -> bool:
@@ -58,7 +63,7 @@ def verify(site: Site, records: Sequence[RecordState], *, tier: str | None = Non
 
 
 def look(site: Site, found: RecordState, place: Place) -> Look:
-    """Reads one replica back. Records nothing."""
+    """Reads one replica back, and again where something differs: damaged is what differs twice. Records nothing."""
     store = site.tiers[place.tier]
     record = found.record
     seen = Look(record=record.id, run=record.run, step=record.step, place=place)
@@ -66,10 +71,10 @@ def look(site: Site, found: RecordState, place: Place) -> Look:
         require_identity(site, store)
         held = checkpoint(site, found, tier=None if place.node else place.tier)
         site.progress.expect(f"verifying {record.run}@{record.step} in {place.tier}", record.size_bytes)
-        damages = store.verify(held, progress=site.progress)
+        found_there = read_back(store, held, progress=site.progress)
     except LakemarkError as error:
         return replace(seen, error=error)
-    return replace(seen, damages=damages)
+    return replace(seen, damages=found_there.damages, unsteady=found_there.unsteady)
 
 
 def record_looks(site: Site, run: str, looks: Sequence[Look]) -> None:

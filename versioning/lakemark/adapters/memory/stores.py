@@ -12,7 +12,7 @@ from threading import RLock
 from typing import BinaryIO
 
 from lakemark.adapters.digests import STEP_BYTES, Verified
-from lakemark.errors import Corrupt, NotFound, Refused, StoreUnavailable
+from lakemark.errors import Corrupt, NotFound, Refused, StoreUnavailable, TargetDamaged
 from lakemark.model.checkpoint import File, Manifest
 from lakemark.model.ledger import Place
 from lakemark.ports import Checkpoint, Damage, Identity, Listing, Progress, Source, Stored, Usage
@@ -101,7 +101,7 @@ class MemoryStore:
         with self._reached() as shelf:
             damages = self._damages(manifest)
             if damages:
-                raise Corrupt(
+                raise TargetDamaged(
                     f"{self.name}: {damages[0].path} {damages[0].why} after it was written", advice="Verify it."
                 )
             shelf.markers[checkpoint.record.id] = checkpoint
@@ -240,7 +240,7 @@ def kept_ledger(data: bytes | None, *, name: str) -> BinaryIO:
 
 
 def taken(source: Source, file: File, manifest: Manifest) -> bytes:
-    """A file's bytes from `source`, compared with the manifest. Raises Corrupt."""
+    """A file's bytes from `source`, compared with the manifest. Raises AnswerDamaged."""
     chunks: list[bytes] = []
     with source(file) as stream:
         checked = Verified(stream, file, part_size_bytes=manifest.part_size_bytes)

@@ -13,7 +13,7 @@ from threading import RLock
 from lakemark.adapters.memory import workspace_parts
 from lakemark.adapters.memory.disk import Folder, Inode, Link, MemoryDisk, manifest_of
 from lakemark.adapters.memory.stores import sound, taken
-from lakemark.errors import Corrupt, LakemarkError, NoReplica, NotFound, Refused, StoreUnavailable
+from lakemark.errors import Corrupt, LakemarkError, NoReplica, NotFound, Refused, SourceDamaged, StoreUnavailable
 from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import File, FileType, Manifest
 from lakemark.model.ledger import Place
@@ -191,8 +191,9 @@ class MemoryWorkspace:
         away = next((error for error in failures if isinstance(error, StoreUnavailable)), None)
         if away is not None:
             raise away
-        why = "; ".join(str(error) for error in failures) or "there is none"
-        raise NoReplica(f"no replica has {file.path!r} right: {why}", advice="`lakemark verify` says which are sound.")
+        why = "; ".join(dict.fromkeys(str(error) for error in failures)) or "there is none"
+        kind = SourceDamaged if any(isinstance(error, Corrupt) for error in failures) else NoReplica
+        raise kind(f"no replica has {file.path!r} right: {why}", advice="`lakemark verify` says which are sound.")
 
     @staticmethod
     def _alike(nodes: dict[str, Inode | Link | Folder], manifest: Manifest) -> bool:

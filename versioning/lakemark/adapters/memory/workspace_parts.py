@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from lakemark.adapters.digests import new_hash
 from lakemark.adapters.memory.disk import Folder, Inode, Link, MemoryDisk
-from lakemark.errors import Corrupt, NoReplica
+from lakemark.errors import AnswerDamaged, Corrupt, NoReplica
 from lakemark.model.checkpoint import File, Manifest
 from lakemark.ports import Pointer, PointerKind, Sparse
 
@@ -88,15 +89,14 @@ def fill(disk: MemoryDisk, tree: Path, manifest: Manifest, sparse: Sparse) -> di
 def _part(file: File, number: int, size: int, sparse: Sparse) -> bytes:
     start = number * size
     length = min(size, file.size_bytes - start)
+    right = file.parts[number] if file.parts else file.digest
     for _, opened in sparse.fetch(file, start, length):
-        try:
-            with opened as stream:
-                data = stream.read(length)
-        except Corrupt:
-            continue
-        digest = new_hash()
-        digest.update(memoryview(data))
-        if digest.hexdigest() == (file.parts[number] if file.parts else file.digest):
+        with suppress(Corrupt), opened as stream:
+            data = stream.read(length)
+            digest = new_hash()
+            digest.update(memoryview(data))
+            if digest.hexdigest() != right:
+                raise AnswerDamaged(f"part {number} of {file.path!r} is not the manifest's", advice="Read it again.")
             return data
     raise NoReplica(f"no replica has part {number} of {file.path!r} right", advice="`lakemark verify` says which are.")
 
