@@ -37,7 +37,7 @@ class Clock:
 
 
 def make_site(home: Path, data, clock: Clock, *, progress=None, actor="ana@node-a", s3=None) -> Site:
-    """The site in `home`, made where it is missing; its tiers are registered by a sweep.
+    """The site in `home`, made where it is missing; its tiers are registered by `register_all`.
 
     s3: (blobs, remote) of the warm tier, which is a directory otherwise.
     """

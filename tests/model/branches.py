@@ -115,6 +115,9 @@ OF_RUN = [
     _one("replica_refused", SECOND, tier="cold", node=None, why="another file has its name there"),
     _run("closed", timeline=3),
     _run("reopened", timeline=3),
+    _run("data_lost", timeline=3, items=[{"record": THIRD.id, **HOT, "why": "hot of node-a is ephemeral"}]),
+    _run("tier_renamed", timeline=3, tier="warm", to="array", node=None, items=[{"record": SECOND.id}]),
+    _run("node_renamed", timeline=3, node="node-a", to="node-c", items=[{"record": one.id} for one in (FIRST, SECOND)]),
     *_strange(),
 ]
 _COMMIT = {"repository": "data", "commit": "a" * 64}
@@ -128,6 +131,8 @@ OF_SITE = [
     _run("node_seen", timeline=0, node="node-a"),
     _run("node_seen", timeline=0, node="node-b"),
     _run("node_retired", timeline=0, node="node-b"),
+    _run("tier_renamed", timeline=0, tier="warm", to="array", id="2" * 32, node=None),
+    _run("node_renamed", timeline=0, node="node-a", to="node-c"),
     _run(
         "branch_observed",
         timeline=0,

@@ -99,7 +99,7 @@ def fused(site, fuse):
     """The site with every port under one fuse."""
     tiers = {name: Fused(store, fuse) for name, store in site.tiers.items()}
     ports = {name: Fused(getattr(site, name), fuse) for name in PORTS}
-    ports["hot"] = tiers["hot"]
+    ports["hot"] = tiers[site.hot.name]
     return replace(site, tiers=tiers, progress=fuse, **ports)
 
 

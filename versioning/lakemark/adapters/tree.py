@@ -13,12 +13,12 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeVar
 
 from lakemark.adapters import copying, tier_file
 from lakemark.adapters.digests import Verified
@@ -47,6 +47,7 @@ from lakemark.ports.store import (
 )
 from lakemark.ports.work import Progress
 
+T = TypeVar("T")
 _INNER: Final = ".lakemark"
 _LINKED: Final = "linked.json"
 _LEDGER: Final = "ledger.bundle"
@@ -156,11 +157,15 @@ class TreeStore:
             self._bench.end(landed.token)
         return new
 
-    def naming(self) -> AbstractContextManager[None]:
-        return self._bench.shared()
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        with self._entered(self._bench.shared):
+            yield
 
-    def settled(self) -> AbstractContextManager[bool]:
-        return self._bench.alone()
+    @contextmanager
+    def settled(self) -> Iterator[bool]:
+        with self._entered(self._bench.alone) as settled:
+            yield settled
 
     def discard(self, landed: Landed) -> None:
         with os_errors(self.root):
@@ -337,6 +342,14 @@ class TreeStore:
             except BaseException:
                 self._bench.end(place.name)
                 raise
+
+    @contextmanager
+    def _entered(self, gate: Callable[[], AbstractContextManager[T]]) -> Iterator[T]:
+        """Through the gate; that it can't be opened is an error of ours, what happens inside is the caller's."""
+        with ExitStack() as held:
+            with os_errors(self.root):
+                passed = held.enter_context(gate())
+            yield passed
 
     def _copy(self, sealed: Sealed, file: File, target: Path) -> Path:
         place = self._shelf.tree(sealed) / file.path

@@ -131,6 +131,9 @@ def sweep(*, dry_run: bool = False) -> Answer:
     """
     here = session()
     if dry_run:
+        from lakemark.services.register_tiers import require_named
+
+        require_named(here.site)
         return _would_sweep(here.site)
     swept = _swept(here)
     here.history.index.catch_up(here.parts.ledger)

@@ -51,7 +51,8 @@ class Command:
 GROUPS: Final[Mapping[str, str]] = {
     "run": "Open, list, show, close and reopen runs.",
     "rollback": "Go back in time, with the data of that day: plan, request, approve, apply.",
-    "tier": "Make places tiers of this ledger.",
+    "tier": "Make places tiers of this ledger, and rename them.",
+    "node": "Rename nodes.",
     "config": "Show the configuration and what may stand in it.",
     "flows": "Prefect deployments.",
 }
@@ -96,6 +97,10 @@ COMMANDS: Final = (
     Command("verify", "verifying:verify", "Read replicas back and compare every byte.", (3, 4, 5, 6, 7)),
     Command("tiers", "tiering:tiers", "List tiers.", (3, 6)),
     Command("tier init", "tiering:init_tier", "Make a place a tier of this ledger.", (3, 4, 5, 6, 7)),
+    Command("tier rename", "tiering:rename_tier", "Say that a tier is called otherwise on purpose.", (3, 4, 5, 6, 7)),
+    Command(
+        "node rename", "tiering:rename_node", "Say that this node is called otherwise on purpose.", (3, 4, 5, 6, 7)
+    ),
     Command("config show", "configuring:show", "Every value with its source."),
     Command("config schema", "configuring:schema", "JSON schema of lakemark.yaml."),
     Command("flows export", "deploying:export", "Write prefect.yaml and its flows beside lakemark.yaml.", (3,)),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def up(*, dry_run: bool = False) -> Answer:
-    """Start the servers that `sandbox:` names, on loopback, and claim the tiers that come within reach.
+    """Start the servers that `sandbox:` names, on loopback, and claim the tiers of these servers.
 
     Safe to repeat: what runs is left alone.
 
@@ -37,7 +37,8 @@ def up(*, dry_run: bool = False) -> Answer:
     running = services.up(with_flows(here, wanted), here.note)
     rows = [{"name": one.name, "url": one.url, "pid": one.pid} for one in running]
     if here.parts.settings.ledger.path.is_dir():
-        for name, outcome in register_all(here.site).items():
+        theirs = [name for name, tier in here.settings.tiers.items() if tier.kind == "s3"]
+        for name, outcome in register_all(here.site, only=theirs).items():
             if isinstance(outcome, Exception):
                 here.warn(f"the tier {name}: {outcome}")
     return Answer(

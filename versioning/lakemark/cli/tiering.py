@@ -1,4 +1,4 @@
-"""`tiers`, `tier init`."""
+"""`tiers`, `tier init`, `tier rename`, `node rename`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakemark.cli.output import short, size, table
 from lakemark.cli.session import Answer, Session, session, would
-from lakemark.errors import LakemarkError, StoreUnavailable
+from lakemark.errors import LakemarkError, Misconfigured, StoreUnavailable
 from lakemark.model.site_ledger import SiteState
 
 if TYPE_CHECKING:
@@ -69,6 +69,69 @@ def init_tier(name: str, /, *, dry_run: bool = False) -> Answer:
     register_tier(here.site, store)
     row = _row(here, name, store, _counts(here))
     return Answer(document={"tiers": [row]}, lines=[f"{name} is tier {row['id']}, {row['state']}"])
+
+
+def rename_tier(old: str, new: str, /, *, dry_run: bool = False) -> Answer:
+    """Say that a tier is called otherwise on purpose: rename it in lakemark.yaml first, then give this command.
+
+    Its replicas stay where they are and follow the name. Safe to repeat.
+
+    Parameters
+    ----------
+    old: str
+        What the ledger calls it.
+    new: str
+        What lakemark.yaml calls it now.
+    dry_run: bool
+        Say what would be done, and change nothing.
+    """
+    from lakemark.services.rename import rename_tier as rename
+
+    here = session()
+    store = configured(here, new)
+    if dry_run:
+        found = store.identity()
+        return would(f"call the tier {old}, {short(found.id if found else None)}, {new} from now on", tier=new)
+    followed = rename(here.site, old, new)
+    row = _row(here, new, store, _counts(here))
+    return Answer(
+        document={"tiers": [row], "runs": followed},
+        lines=[f"the tier {old} is called {new}; the replicas of {len(followed)} run(s) followed"],
+    )
+
+
+def rename_node(old: str, new: str, /, *, dry_run: bool = False) -> Answer:
+    """Say that this node is called otherwise on purpose: set `node:` or $LAKEMARK_NODE first, then give this command on it.
+
+    The replicas in its hot follow the name. Safe to repeat.
+
+    Parameters
+    ----------
+    old: str
+        What the ledger calls it.
+    new: str
+        What it is called now.
+    dry_run: bool
+        Say what would be done, and change nothing.
+    """
+    from lakemark.services.rename import rename_node as rename
+
+    here = session()
+    if dry_run:
+        return would(f"call the node {old} {new} from now on", node=new)
+    followed = rename(here.site, old, new)
+    return Answer(
+        document={"node": new, "runs": followed},
+        lines=[f"the node {old} is called {new}; the replicas of {len(followed)} run(s) followed"],
+    )
+
+
+def configured(here: Session, name: str) -> CheckpointStore:
+    """The store of a tier that lakemark.yaml names. Raises Misconfigured."""
+    if name not in here.site.tiers:
+        known = ", ".join(here.site.tiers)
+        raise Misconfigured(f"lakemark.yaml has no tier {name!r}; it has {known}", advice="See `lakemark tiers`.")
+    return here.site.tiers[name]
 
 
 def state_of(site: SiteState, key: str, store: CheckpointStore) -> tuple[str, str | None]:

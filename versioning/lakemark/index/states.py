@@ -49,6 +49,7 @@ def to_row(found: RecordState, *, whole: bool) -> str:
             "thinned": found.thinned,
             "released": [[place.tier, place.node] for place in found.released],
             "refused": [[place.tier, place.node, why] for place, why in found.refused.items()],
+            "lost": found.lost,
             "record": found.record.as_json() if whole else None,
         },
         separators=(",", ":"),

@@ -37,7 +37,7 @@ KINDS: Final[Mapping[str, str]] = {
     "replicated": "tier, node (null: shared), linked, proof, verified_at; objects.json: file digest -> object name",
     "replica_refused": "tier, node, why: the place can't hold it as it is; nobody tries again until somebody asks for it",
     "released": "items[{record, tier, node, survivor, survivor_verified_at, why}]",
-    "verified": "items[{record, tier, node, ok, damaged[], suspect}], verified_at",
+    "verified": "items[{record, tier, node, ok, damaged[], suspect, linked (false: it shares no file any more)}], verified_at",
     "drilled": "items[{record, tier, ok, restored_seconds, data_ok}]",
     "resumed": "record, attempt, job, directory, fork{timeline, step, record} or null, inferred, accepted_gaps[]",
     "rollback_requested": "rollback, plan, digest, requester, expires_at, flow_run (Prefect's, if one waits for it)",
@@ -51,6 +51,10 @@ KINDS: Final[Mapping[str, str]] = {
     "unpruned": "",
     "closed": "",
     "reopened": "",
+    "data_lost": "items[{record, tier, node, why}]: replicas that are gone, each the last sound one of its record",
+    # of a run and of the site: on the site what is called so from now on, on a run whose replicas follow
+    "tier_renamed": "tier, to; on the site id, node (null: shared); on a run node, items[{record}]",
+    "node_renamed": "node, to; on a run items[{record}]",
     # of the site
     "tier_registered": "tier, id, class, tier_kind, domain",
     "tier_retired": "tier, id",

@@ -67,6 +67,8 @@ def mentions(entry: Entry, contents: Contents) -> frozenset[str]:
 
 def structural(entry: Entry) -> bool:
     """Whether `entry` says something of the run itself: folding only these gives its state without the records."""
+    if entry.kind == "node_renamed":  # where it watches follows, too
+        return True
     return entry.kind not in _OF_RECORDS | {"drilled"} or (entry.kind == "bound" and entry.record is None)
 
 
@@ -170,7 +172,7 @@ def _replicated(state: RunState, entry: Entry, _contents: Contents) -> None:
     if found is not None:
         held = {**found.replicas, place: copy}
         refused = {where: why for where, why in found.refused.items() if where != place}
-        _change(state, entry.record, replicas=held, released=found.released - {place}, refused=refused)
+        _change(state, entry.record, replicas=held, released=found.released - {place}, refused=refused, lost=None)
 
 
 def _replica_refused(state: RunState, entry: Entry, _contents: Contents) -> None:
@@ -200,6 +202,7 @@ def _verified(state: RunState, entry: Entry, _contents: Contents) -> None:
         ok = bool(item.get("ok"))
         seen = replace(
             replica,
+            linked=replica.linked and item.get("linked") is not False,
             verified_at=at if ok else replica.verified_at,
             damaged=not ok and not item.get("suspect"),
             suspect=not ok and bool(item.get("suspect")),
@@ -289,8 +292,41 @@ def _pruned(state: RunState, entry: Entry, _contents: Contents) -> None:
         reasons = tuple(str(reason) for reason in _sequence(item, "reasons")) or ("pruned",)
         identity, thinned = _text(item, "record"), bool(item.get("thinned"))
         _change(state, identity, pruned=reasons, pruned_at=entry.recorded_at, thinned=thinned)
-        if thinned:  # without grace: its last bytes go at once
-            _change(state, identity, replicas={})
+        found = state.records.get(identity or "")
+        if thinned and found is not None:  # without grace: its last bytes go at once
+            _change(state, identity, replicas={}, released=found.released | found.replicas.keys())
+
+
+def _data_lost(state: RunState, entry: Entry, _contents: Contents) -> None:
+    for item in _items(entry.body):
+        identity, place = _text(item, "record"), _place(item)
+        found = state.records.get(identity or "")
+        if found is not None:
+            left = {where: copy for where, copy in found.replicas.items() if where != place}
+            _change(state, identity, replicas=left, lost=_text(item, "why") or entry.reason or "lost")
+
+
+def _renamed(state: RunState, entry: Entry, _contents: Contents) -> None:
+    """A replica is where it was; only what its place is called changed."""
+    node, new = _text(entry.body, "node"), _text(entry.body, "to") or ""
+    if entry.kind == "node_renamed" and node in state.watch:
+        state.watch[new] = state.watch.pop(node)
+
+    def called(place: Place) -> Place:
+        if entry.kind == "node_renamed":
+            return shared(Place(tier=place.tier, node=new)) if place.node == node else place
+        old = Place(tier=_text(entry.body, "tier") or "", node=node)
+        return shared(Place(tier=new, node=node)) if place == old else place
+
+    for item in _items(entry.body):
+        identity = _text(item, "record")
+        found = state.records.get(identity or "")
+        if found is not None:
+            copies = [replace(copy, place=called(place)) for place, copy in found.replicas.items()]
+            released = shared(frozenset(map(called, found.released)))
+            refused = {called(place): why for place, why in found.refused.items()}
+            held = {copy.place: copy for copy in copies}
+            _change(state, identity, replicas=held, released=released, refused=refused)
 
 
 def _unpruned(state: RunState, entry: Entry, _contents: Contents) -> None:
@@ -326,6 +362,9 @@ _HANDLERS = {
     "unpruned": _unpruned,
     "closed": _closed,
     "reopened": _reopened,
+    "data_lost": _data_lost,
+    "tier_renamed": _renamed,
+    "node_renamed": _renamed,
 }
 
 
@@ -342,6 +381,9 @@ _OF_RECORDS = frozenset(
         "quarantined",
         "pruned",
         "unpruned",
+        "data_lost",
+        "tier_renamed",
+        "node_renamed",
     }
 )
 

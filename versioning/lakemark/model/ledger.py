@@ -107,8 +107,10 @@ class Attempt:
 class RecordState:
     """A record and what later entries said of it. `record` carries the newest data binding.
 
-    released: places it was released from and has not come back to; its bytes may still lie there after a crash.
     refused: places that can't hold it as it is -> why; a replica that comes there after all ends it.
+    released: places it was released or thinned from and has not come back to; its bytes may still lie there after a crash,
+    and may go: nothing but this says that a tree of a record may be dropped.
+    lost: why its last sound replica is gone, until there is one again.
     Never changed once it is in a `RunState`: the next entry replaces it.
     """
 
@@ -128,6 +130,7 @@ class RecordState:
     thinned: bool = False
     released: frozenset[Place] = frozenset()
     refused: Mapping[Place, str] = field(default_factory=dict)
+    lost: str | None = None
 
     @property
     def instant(self) -> datetime:

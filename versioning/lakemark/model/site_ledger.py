@@ -27,6 +27,17 @@ class TierSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Renamed:
+    """A tier or node that is called otherwise from `sequence` on. `tier` None: all tiers of the node `node`."""
+
+    old: str
+    new: str
+    sequence: int
+    tier: str | None
+    node: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
     """A data commit kept alive by a branch. state: `pinned`, `unpinning` (grace since `changed_at`), `unpinned`."""
 
@@ -63,6 +74,7 @@ class SiteState:
     tiers: dict[str, TierSeen] = field(default_factory=dict)
     nodes: dict[str, datetime] = field(default_factory=dict)
     retired_nodes: set[str] = field(default_factory=set)
+    renamed: list[Renamed] = field(default_factory=list)
     pins: dict[str, Pin] = field(default_factory=dict)
     heads: dict[tuple[str, str], list[HeadSeen]] = field(default_factory=dict)
     bad_data: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -78,6 +90,7 @@ class SiteState:
             tiers=dict(self.tiers),
             nodes=dict(self.nodes),
             retired_nodes=set(self.retired_nodes),
+            renamed=list(self.renamed),
             pins=dict(self.pins),
             heads={branch: list(seen) for branch, seen in self.heads.items()},
             bad_data=dict(self.bad_data),
@@ -89,6 +102,26 @@ class SiteState:
         """The pin that keeps `commit` (also while its grace runs), or None."""
         found = [pin for pin in self.pins.values() if (pin.repository, pin.commit) == (repository, commit)]
         return next((pin for pin in reversed(found) if pin.state != "unpinned"), None)
+
+    def known_as(self, identity: str) -> str | None:
+        """The key under which the tier of this id is known now; None where it is not, or is retired."""
+        return next((key for key, seen in self.tiers.items() if seen.id == identity and not seen.retired), None)
+
+    def earlier_tiers(self, tier: str) -> tuple[str, ...]:
+        """What the shared tier was called before, the latest name first."""
+        names: list[str] = []
+        for one in reversed(self.renamed):
+            if one.tier is not None and one.node is None and one.new == tier:
+                tier = one.old
+                names.append(tier)
+        return tuple(names)
+
+    def node_now(self, node: str) -> str:
+        """What a node that once was called `node` is called now."""
+        for one in self.renamed:
+            if one.tier is None and one.old == node:
+                node = one.new
+        return node
 
     def head_at(self, repository: str, branch: str, at: datetime) -> HeadSeen | None:
         """The newest observation at or before `at`."""
@@ -149,6 +182,39 @@ def _tier_retired(state: SiteState, entry: Entry) -> None:
         )
 
 
+def _tier_renamed(state: SiteState, entry: Entry) -> None:
+    old, new, node = _text(entry.body, "tier"), _text(entry.body, "to"), _text(entry.body, "node") or None
+    if tier_name(old, node) not in state.tiers:
+        return
+    _call(state, tier_name(old, node), tier_name(new, node))
+    state.renamed.append(Renamed(old=old, new=new, sequence=entry.sequence, tier=old, node=node))
+
+
+def _node_renamed(state: SiteState, entry: Entry) -> None:
+    old, new = _text(entry.body, "node"), _text(entry.body, "to")
+    for key in [key for key in state.tiers if key.endswith(f"@{old}")]:
+        _call(state, key, tier_name(key.removesuffix(f"@{old}"), new))
+    if old in state.nodes:
+        state.nodes[new] = state.nodes.pop(old)
+    if old in state.retired_nodes:
+        state.retired_nodes.symmetric_difference_update({old, new})
+    state.renamed.append(Renamed(old=old, new=new, sequence=entry.sequence, tier=None, node=old))
+
+
+def _call(state: SiteState, key: str, new: str) -> None:
+    """Under the new name in the old one's place, as the order of tiers is that of their registration."""
+    state.tiers = {
+        new if name == key else name: replace(seen, name=new) if name == key else seen
+        for name, seen in state.tiers.items()
+        if name != new
+    }
+
+
+def tier_name(tier: str, node: str | None) -> str:
+    """How the site's branch names a tier: a node's own carries the node's name."""
+    return tier if node is None else f"{tier}@{node}"
+
+
 def _node_seen(state: SiteState, entry: Entry) -> None:
     state.nodes[_text(entry.body, "node") or entry.node] = entry.recorded_at
 
@@ -201,6 +267,8 @@ def _alias_set(state: SiteState, entry: Entry) -> None:
 _HANDLERS = {
     "tier_registered": _tier_registered,
     "tier_retired": _tier_retired,
+    "tier_renamed": _tier_renamed,
+    "node_renamed": _node_renamed,
     "node_seen": _node_seen,
     "node_retired": _node_retired,
     "pinned": _pin,

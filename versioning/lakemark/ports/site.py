@@ -72,7 +72,11 @@ class Watched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies:
-    """The site's rules. `residence` by tier name; `retention`: run pattern -> policy, `default` and `abandoned` among them."""
+    """The site's rules. `residence` by tier name; `retention`: run pattern -> policy, `default` and `abandoned` among them.
+
+    ephemeral_hot: this node's hot is empty by design at each start. rpo: how much work may be lost; how long a replica that
+    shares its files with the trainer may be the only one.
+    """
 
     copies: int = 1
     residence: Mapping[str, Residence] = field(default_factory=dict)
@@ -85,6 +89,8 @@ class Policies:
     approval: Approval = field(default_factory=Approval)
     quiet_seconds: float = 5.0
     when_full: str = "thin"
+    ephemeral_hot: bool = False
+    rpo: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Generic, TypeVar
 
 from lakemark.errors import NotFound, Refused
 from lakemark.model.entry import Means
 from lakemark.model.ledger import RecordState, RunState
-from lakemark.model.site_ledger import SiteState
+from lakemark.model.site_ledger import SiteState, tier_name
 from lakemark.model.tiers import SKEW
-from lakemark.ports import Checkpoint, CheckpointStore, Site, Spooled
+from lakemark.ports import Checkpoint, CheckpointStore, Identity, Site, Spooled
 
 T = TypeVar("T")
 
@@ -47,7 +47,10 @@ def recorded(state: RunState, record: str) -> RecordState:
 def checkpoint(site: Site, found: RecordState, *, tier: str | None = None) -> Checkpoint:
     """The record with its manifest and, of a DVC tier, the names of its objects there."""
     record = found.record
-    objects = site.ledger.objects(record.run, record.id, tier) if tier else {}
+    names = (tier, *site.ledger.site().earlier_tiers(tier)) if tier else ()
+    # Entries are never rewritten: those from before a rename name the tier as it was called then.
+    each = (site.ledger.objects(record.run, record.id, name) for name in names)
+    objects: Mapping[str, str] = next((told for told in each if told), {})
     return Checkpoint(record=record, manifest=site.ledger.manifest(record.run, record.id), objects=objects)
 
 
@@ -82,9 +85,15 @@ def require_identity(site: Site, store: CheckpointStore) -> None:
     seen = site.ledger.site().tiers.get(tier_key(site, store))
     found = store.identity()
     if seen is None or seen.retired:
+        require_name(site, store, found)
+        if found is not None and found.ledger != site.ledger.id:
+            raise Refused(
+                f"the place of the tier {store.name} is of the ledger {found.ledger[:12]}, not of this one",
+                advice="Give every site a place of its own; nothing was changed there.",
+            )
         raise Refused(
-            f"the tier {store.name} is {'retired' if seen else 'not registered'} in this ledger",
-            advice=f"Register it: lakemark tier init {store.name}",
+            f"the tier {store.name}{_of_node(store)} is {'retired' if seen else 'not registered'} in this ledger",
+            advice=f"If this place is to become it: lakemark tier init {store.name}",
         )
     if found is None or found.id != seen.id:
         shown = "has no identity file" if found is None else f"is tier {found.id[:8]}"
@@ -92,6 +101,29 @@ def require_identity(site: Site, store: CheckpointStore) -> None:
             f"the place of the tier {store.name} {shown}; the ledger knows it as {seen.id[:8]}",
             advice="Is its disk mounted, and is it the right one? Nothing was changed.",
         )
+
+
+def require_name(site: Site, store: CheckpointStore, found: Identity | None) -> None:
+    """Raises Refused where the ledger knows the tier of the identity `found` under another name, or of another node.
+
+    Whoever changed a name by mistake would else begin a new tier over the old one's trees.
+    """
+    known = None if found is None else site.ledger.site().known_as(found.id)
+    if known is None or known == tier_key(site, store):
+        return
+    name, _, node = known.partition("@")
+    if name != store.name:
+        means = f"rename it in the ledger, too: lakemark tier rename {name} {store.name}"
+    else:
+        means = f"rename the node in the ledger, too: lakemark node rename {node} {site.node}"
+    raise Refused(
+        f"the place of the tier {store.name}{_of_node(store)} is known as {name}{f' of node {node}' if node else ''}",
+        advice=f"Give it its old name (node:, $LAKEMARK_NODE, tiers:); if it is called otherwise on purpose, {means}",
+    )
+
+
+def _of_node(store: CheckpointStore) -> str:
+    return "" if store.place.node is None else f" of node {store.place.node}"
 
 
 def require_lasting(store: CheckpointStore) -> None:
@@ -117,7 +149,7 @@ def require_clock(site: Site, store: CheckpointStore) -> None:
 
 def tier_key(site: Site, store: CheckpointStore) -> str:
     """How the site's branch names a tier: a node's own hot carries the node's name."""
-    return f"{store.name}@{site.node}" if store.place.node is not None else store.name
+    return tier_name(store.name, site.node if store.place.node is not None else None)
 
 
 def _refuse(state: RunState | SiteState) -> None:

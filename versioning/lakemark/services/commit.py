@@ -18,9 +18,10 @@ from lakemark.model.record import Code, Record, record_for
 from lakemark.model.tiers import SKEW
 from lakemark.ports import Directory, Landed, Site
 from lakemark.services.announcements import told
-from lakemark.services.appending import Settled, opened, require_identity, require_writable, tier_key
+from lakemark.services.appending import Settled, opened, require_writable
 from lakemark.services.land_again import has_sound_replica, land_again, stands_wrong
 from lakemark.services.layout import committed
+from lakemark.services.register_tiers import ready
 from lakemark.services.taking import Commit, Taken, attempt_of, bound_directory, take
 
 __all__ = ["Commit", "Committed", "commit"]
@@ -53,8 +54,7 @@ def commit(site: Site, asked: Commit) -> Committed:
     require_writable(state)
     _require_open(state)
     _require_numbers(asked.metrics)
-    if tier_key(site, site.hot) in site.ledger.site().tiers:
-        require_identity(site, site.hot)
+    ready(site, site.hot)
     asked = told(site, asked)
     taken = take(site, asked, state)
     site.progress.step("commit.landed")
@@ -176,7 +176,10 @@ def _beside(site: Site, asked: Commit) -> frozenset[str]:
 def _lies(site: Site, asked: Commit, found: RecordState) -> bool:
     body = committed(site, found)
     source = body.get("source")
-    if body.get("node") != site.node or not isinstance(source, str) or Path(source) == asked.path:
+    node = body.get("node")
+    if not isinstance(node, str) or site.ledger.site().node_now(node) != site.node:
+        return False
+    if not isinstance(source, str) or Path(source) == asked.path:
         return False
     if not site.workspace.exists(Path(source)):
         return False

@@ -158,10 +158,18 @@ def _item(state: RunState, one: Release) -> dict[str, str | None]:
 
 
 def drop_unclaimed(site: Site) -> list[str]:
-    """Drops hot trees of records whose replica here was released and whose bytes a crash left behind. Answers record ids."""
-    listing = site.hot.records()
-    known = list(_known(site, listing.records if listing.complete else ()))
-    return [_dropped(site, site.hot, found) for found in known if site.hot.place not in _now(site, found).replicas]
+    """Drops hot trees whose replica at this very place the ledger lists as released or thinned. Answers record ids.
+
+    That no replica is listed here proves nothing: the node may be called otherwise today. Nor while a tree is being named,
+    which may be one that comes back and has no entry yet.
+    """
+    with site.hot.settled() as settled:
+        if not settled:
+            return []
+        listing = site.hot.records()
+        known = list(_known(site, listing.records if listing.complete else ()))
+        left = [found for found in known if _left(site.hot, found)]
+    return [identity for found in left if (identity := _dropped_unnamed(site, found)) is not None]
 
 
 def drop_released(site: Site, store: CheckpointStore) -> list[str]:
@@ -211,6 +219,12 @@ def _known(site: Site, ids: Collection[str]) -> Iterator[RecordState]:
     for run in site.ledger.runs() if wanted else ():
         records = site.ledger.run(run).records
         yield from (records[identity] for identity in sorted(wanted & records.keys()))
+
+
+def _dropped_unnamed(site: Site, found: RecordState) -> str | None:
+    """Its id, unless it comes back at this moment, or did since it was looked at."""
+    with site.hot.settled() as settled:
+        return _dropped(site, site.hot, found) if settled and _left(site.hot, _now(site, found)) else None
 
 
 def _dropped(site: Site, store: CheckpointStore, found: RecordState) -> str:

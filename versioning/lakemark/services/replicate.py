@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Final
 
 from lakemark.errors import AnswerDamaged, Corrupt, LakemarkError, NoReplica, NotFound, Refused, SourceDamaged
@@ -41,9 +42,11 @@ def replicate(site: Site, run: str, record: str, *, to: str) -> RecordState:
     if standing is not None and standing.sound:
         return found
     require_identity(site, target)
-    stored = _copy(site, found, target)
-    site.progress.step("replicate.stored")
-    _record(site, found, target, stored)
+    # A tree in hot that has a name and no entry yet must not be taken for one that a crash left.
+    with site.hot.naming() if target.place.node is not None else nullcontext():
+        stored = _copy(site, found, target)
+        site.progress.step("replicate.stored")
+        _record(site, found, target, stored)
     site.progress.step("replicate.recorded")
     return site.ledger.run(run).records[record]
 

@@ -108,7 +108,8 @@ def problems_around(
     """What is wrong with tiers, servers and the ledger itself. waiting: announced saves that are not committed."""
     for place in places:
         if not place.ok:
-            colour = AMBER if place.removable and not place.state.startswith("another") else RED
+            new = place.state.startswith("not registered")
+            colour = AMBER if new or (place.removable and not place.state.startswith("another")) else RED
             what = f"the tier {place.name} is {place.state}"
             advice = f"Mount it; if it is new: lakemark tier init {place.name}. `lakemark doctor` says more."
             yield Problem(colour=colour, what=what, next=advice)

@@ -22,7 +22,7 @@ from lakemark.model.placing import standing
 from lakemark.model.residence import Move, Release, Tier
 from lakemark.ports import Checkpoint, CheckpointStore, Site
 from lakemark.ports.watching import Lookout
-from lakemark.services import pins, rollback_apply, rollback_decide
+from lakemark.services import pins, rename, rollback_apply, rollback_decide
 from lakemark.services.abandoned import Abandoned
 from lakemark.services.appending import Settled, checkpoint, require_clock, require_identity
 from lakemark.services.commit import Committed
@@ -31,7 +31,7 @@ from lakemark.services.find_saves import commit_found
 from lakemark.services.keep_ledger import keep_copies
 from lakemark.services.observe import observe
 from lakemark.services.open_watched import nobody_s
-from lakemark.services.register_tiers import register_all
+from lakemark.services.register_tiers import ready, require_named
 from lakemark.services.release import drop_released, drop_unclaimed, unfinished
 from lakemark.services.sources import note_suspect
 
@@ -74,11 +74,12 @@ def sweep(
     unclaimed: of the trees without an entry only these are finished or undone; None: all. Whoever leaves saves to others
     names those an earlier pass saw: a commit from where the trainer saved knows more, and may be under way.
     lookout: given where no service watches this node: then it is also said which watched directories nobody opened.
+    Raises Refused where this node or its hot is called otherwise than the ledger knows it: nothing would be right then.
     """
+    require_named(site)
     result = Swept()
-    for name, outcome in register_all(site).items():
-        if isinstance(outcome, LakemarkError):
-            result.pending.append(Pending.of(f"tier {name}", outcome))
+    for name, store in site.tiers.items():
+        _part(result, f"tier {name}", partial(_ready, site, store, result))
     _part(result, "unfinished work", lambda: result.said.extend(finish(site)))
     if find:
         _part(result, "saves", lambda: _saves(site, result))
@@ -98,10 +99,17 @@ def sweep(
     return result
 
 
+def _ready(site: Site, store: CheckpointStore, result: Swept) -> None:
+    anew = ready(site, store)
+    if anew is not None:
+        result.said.append(f"{store.name}: {anew}")
+
+
 def finish(site: Site) -> list[str]:
-    """Ends what a crash left half done in hot: dead landings go, and so do trees that were released."""
+    """Ends what a crash left half done: replicas follow renames; of hot dead landings go, and trees that were released."""
+    said = [f"the replicas of {run} follow a tier or node that was renamed" for run in rename.finish(site)]
     require_identity(site, site.hot)
-    said = [f"removed {count} landing(s) whose process is gone" for count in [site.hot.clean()] if count]
+    said += [f"removed {count} landing(s) whose process is gone" for count in [site.hot.clean()] if count]
     said.extend(f"dropped the released {identity[:12]} from {site.hot.name}" for identity in drop_unclaimed(site))
     site.progress.step("sweep.finished")
     return said

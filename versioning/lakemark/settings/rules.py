@@ -43,6 +43,8 @@ def policies(settings: Settings) -> Policies:
             alone_after=settings.approval.alone_after,
             expires_after=settings.approval.expires_after,
         ),
+        ephemeral_hot=hot.ephemeral,
+        rpo=settings.objectives.rpo,
         when_full=hot.when_full if retention.apply else "stop",  # `apply: false` deletes nothing by policy
     )
 

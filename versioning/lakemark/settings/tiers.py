@@ -64,7 +64,10 @@ class HotTree(TierSettings):
     """Sealed directory trees on the node's own disk.
 
     `min_free` is of the *file system*, a share or bytes; below it nothing new
-    lands. `peers` are URLs under which other nodes publish their hot, read-only.
+    lands. `ephemeral`: its place is empty at each start by design (an emptyDir, a
+    wiped SSD): an empty one gets a new identity, and what lay in the old one is
+    recorded as gone. `peers` are URLs under which other nodes publish their hot,
+    read-only.
     """
 
     what: ClassVar[str] = "a hot tree"
@@ -75,6 +78,7 @@ class HotTree(TierSettings):
     landing: Annotated[Literal["auto", "reflink", "link", "copy"], Default("auto")]
     min_free: Annotated[Amount, Default("10%")]
     when_full: Annotated[Literal["thin", "stop"], Default("thin")]
+    ephemeral: Annotated[bool, Default(value=False)]
     peers: Annotated[tuple[Url, ...], Default([])]
 
 
