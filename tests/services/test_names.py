@@ -252,6 +252,7 @@ def test_an_ephemeral_hot_begins_anew(world, how):
     world.sweep()
     for shelf in world.shelves.values():
         shelf.reachable = True
+    world.forget(400)
     old = world.ledger.site().tiers["hot@node-a"].id
     site = ephemeral(wiped(world))
     path = world.save(500)
