@@ -80,9 +80,9 @@ def test_every_vendor_is_listed_here(graph):
     assert roots - known - sys.stdlib_module_names == set()
 
 
-def test_no_module_is_above_400_lines():
+def test_no_module_is_above_600_lines():
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
-    assert {path: lines for path, lines in lengths.items() if lines > 400} == {}
+    assert {path: lines for path, lines in lengths.items() if lines > 600} == {}
 
 
 def test_functions_stay_readable():

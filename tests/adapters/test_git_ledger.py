@@ -69,6 +69,11 @@ class Told:
         draft = Draft(kind="replicated", timeline=1, record=record.id, contents=Contents(objects=objects), body=body)
         return self.add(draft, **named)
 
+    def forget_copies(self):
+        """As once a pack holds what they hold: now one damage is enough."""
+        for copy in (self.path / "lakemark" / "recent").iterdir():
+            copy.unlink()
+
     def show(self, name):
         return git(self.path, "show", f"runs/{RUN}:{name}")
 
@@ -365,6 +370,7 @@ def test_a_replaced_history_is_an_alarm_and_read_anew(told):
 
 def test_a_damaged_object_is_corrupt(told):
     told.commit(10)
+    told.forget_copies()
     oid = git(told.path, "rev-parse", f"runs/{RUN}:entry.json").strip()
     blob = told.path / "objects" / oid[:2] / oid[2:]
     blob.chmod(0o644)
@@ -392,6 +398,7 @@ def test_entries_written_by_hand_are_corrupt(told):
 def test_damage_of_an_old_manifest_keeps_no_entry_out(told):
     first, second = told.commit(10), told.commit(20)
     told.replicate(first)
+    told.forget_copies()
     oid = git(told.path, "rev-parse", f"runs/{RUN}~1:manifest.json").strip()
     blob = told.path / "objects" / oid[:2] / oid[2:]
     blob.chmod(0o644)

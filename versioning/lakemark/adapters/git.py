@@ -1,7 +1,8 @@
 """The ledger in a bare Git repository: one branch per run and one for the site, one entry per commit.
 
 An append holds its branch's `flock`, so that writers of this node take turns; the compare-and-swap of the reference is what
-decides. Objects, then reference, then tag: each durable before the next, all before the append returns.
+decides. Objects, then reference, then tag: each durable before the next, all before the append returns. The process' own
+lock is held while the next entry is decided, never while anything is waited for or written.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -22,12 +23,13 @@ import pygit2
 from lakemark.adapters import git_pack, git_refs, git_tree
 from lakemark.adapters.files import fsync_directory, make_directories, os_errors, remove_tree, rename_new
 from lakemark.adapters.git_bundle import bundled
-from lakemark.adapters.git_history import History, Recent, S
+from lakemark.adapters.git_history import History, Pointer, Recent, S
+from lakemark.adapters.git_objects import Made
 from lakemark.adapters.git_pointer import Remote
 from lakemark.adapters.git_tree import Row, git_errors
-from lakemark.adapters.git_writing import Writer, objects_from, prepared
+from lakemark.adapters.git_turns import Locked
+from lakemark.adapters.git_writing import Prepared, Writer, manifest_from, objects_from, prepared
 from lakemark.errors import Corrupt, LakemarkError, Misconfigured, NotFound, StoreUnavailable, Usage, quoted
-from lakemark.model.canonical import parse
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import SITE, Contents, Draft, Entry, Stamp, parsed
 from lakemark.model.fold import apply
@@ -54,6 +56,17 @@ _TRIES: Final = 1000
 _CHUNK: Final = 256
 _KEPT_RECORDS: Final = 20_000
 """About 4 kB of memory each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """The next entry of a branch, ready to be stored. onto: the tip it was decided on."""
+
+    new: Prepared
+    pointer: Pointer
+    onto: str | None
+    commit: str
+    made: Made
 
 
 def init(path: Path) -> str:
@@ -117,7 +130,8 @@ class GitLedger:
         self.path = path
         self.alarms: list[str] = []
         self._repository = git_tree.opened(path)
-        self._writer = Writer(path, self._repository, dict(remotes or {}), alarm=self._alarm)
+        self._packs = git_pack.signature(path)
+        self._writer = Writer(path, self._git, dict(remotes or {}), alarm=self._alarm)
         self._cache = cache
         self._guard = threading.RLock()
         self._runs = Recent(kept_records if isinstance(cache, StateCache) else sys.maxsize)
@@ -144,8 +158,8 @@ class GitLedger:
 
     def pack(self) -> int:
         """Packs now what appends would pack in time; answers how many loose objects went. Harmless beside appends."""
-        with self._guard, git_errors(self.path):
-            return git_pack.pack(self.path, self._repository)
+        with git_errors(self.path):
+            return git_pack.pack(self.path)
 
     def tips(self) -> Mapping[str, str]:
         """The newest commit of each branch, by run and `site`."""
@@ -166,8 +180,8 @@ class GitLedger:
         """As the port says; `contents.manifest` is left out."""
         for commit in self._commits_of(branch, after):
             with self._guard, git_errors(self.path):
-                _, entry, record = git_tree.read_row(self._repository, commit)
-                objects = git_tree.read_blob(self._repository, commit, "objects.json")
+                _, entry, record = git_tree.read_row(self._git(), commit)
+                objects = git_tree.read_blob(self._git(), commit, "objects.json")
             found, contents = parsed(entry, record)
             yield found, contents if objects is None else replace(contents, objects=objects_from(objects))
 
@@ -178,7 +192,7 @@ class GitLedger:
         """
         with self._guard, git_errors(self.path):
             tip = git_refs.read(self.path, git_refs.reference(_valid(branch)))
-            commits = git_tree.commits_after(self._repository, tip, onto)
+            commits = git_tree.commits_after(self._git(), tip, onto)
         return None if commits is None else self._read(commits)
 
     def manifest(self, run: str, record: str) -> Manifest:
@@ -193,11 +207,10 @@ class GitLedger:
     def manifest_at(self, commit: str) -> Manifest:
         """The manifest in the tree of a `committed` entry's commit. Raises NotFound where there is none."""
         with self._guard, git_errors(self.path):
-            data = git_tree.read_blob(self._repository, commit, "manifest.json")
+            data = git_tree.read_blob(self._git(), commit, "manifest.json")
         if data is None:
             raise NotFound(f"the entry {commit[:12]} carries no manifest", advice="Run `lakemark verify --invariants`.")
-        with git_errors(self.path):
-            return Manifest.from_json(parse(data))
+        return manifest_from(data)
 
     def objects(self, run: str, record: str, tier: str) -> Mapping[str, str]:
         with self._guard:
@@ -207,7 +220,7 @@ class GitLedger:
     def objects_at(self, commit: str) -> Mapping[str, str]:
         """objects.json of a `replicated` entry's commit; empty where it has none."""
         with self._guard, git_errors(self.path):
-            data = git_tree.read_blob(self._repository, commit, "objects.json")
+            data = git_tree.read_blob(self._git(), commit, "objects.json")
             return {} if data is None else objects_from(data)
 
     def revision(self, branch: str, sequence: int) -> str:
@@ -230,36 +243,65 @@ class GitLedger:
         self, history_now: Callable[[], History[S]], branch: str, decide: Callable[[S], Draft], stamp: Stamp
     ) -> Entry:
         name = git_refs.reference(_valid(branch))
-        with self._guard, self._turn(branch) as turn:
-            for _ in range(_TRIES):
-                history = history_now()
-                self._writer.tag(history, turn)
-                known = history.commit(history.state.requests.get(stamp.request, 0))
-                if known is not None:
-                    return self._entry(known)
-                draft = decide(history.state)
-                new = prepared(draft, branch=branch, sequence=history.state.sequence + 1, stamp=history.marked(stamp))
-                pointer = self._writer.pointer(history, new)
-                commit = self._writer.commit(history, new, pointer)
-                try:
-                    with git_errors(self.path):
-                        turn.move(name, history.tip, commit)
-                except git_refs.Moved:
-                    continue
-                except git_refs.Locked:
-                    break
-                history.add(commit, new.entry, Contents(record=new.contents.record))
-                history.pointer = pointer
-                self._writer.tag(history, turn)
-                self._look_at_loose(new.entry.sequence)
-                return new.entry
-        raise StoreUnavailable(
-            f"{name} of the ledger {self.path} is held by another program, or keeps moving",
-            advice="See which git program works there; the same command may be given again.",
-        )
+        try:
+            with self._turn(branch) as turn:
+                for _ in range(_TRIES):
+                    with self._guard:
+                        history = history_now()
+                        behind = self._writer.tag(history)
+                        step = self._next(history, branch, decide, stamp)
+                    if behind is not None:
+                        self._writer.place(behind, turn)
+                    if isinstance(step, Entry):
+                        return step
+                    if self._moved(turn, name, step):
+                        break
+                else:
+                    raise Locked(name)
+                self._taken_in(history, step, turn)
+        except Locked:
+            raise StoreUnavailable(
+                f"{name} of the ledger {self.path} is held by another program, or keeps moving",
+                advice="See which program works there, or is stopped; the same command may be given again.",
+            ) from None
+        self._look_at_loose(step.commit)
+        return step.new.entry
+
+    def _next(self, history: History[S], branch: str, decide: Callable[[S], Draft], stamp: Stamp) -> Entry | _Step:
+        """The entry that this request made before, or the next one with its objects, in memory."""
+        known = history.commit(history.state.requests.get(stamp.request, 0))
+        if known is not None:
+            return self._entry(known)
+        draft = decide(history.state)
+        new = prepared(draft, branch=branch, sequence=history.state.sequence + 1, stamp=history.marked(stamp))
+        made = Made(self.path)
+        pointer = self._writer.pointer(history, new, made)
+        commit = self._writer.commit(history, new, pointer, made)
+        return _Step(new=new, pointer=pointer, onto=history.tip, commit=commit, made=made)
+
+    def _moved(self, turn: git_refs.Turn, name: str, step: _Step) -> bool:
+        """Objects, then reference, then the objects again: a git program may have pruned them in between."""
+        try:
+            with git_errors(self.path):
+                step.made.store(step.commit)
+                turn.move(name, step.onto, step.commit)
+                step.made.look_again()
+        except git_refs.Moved:
+            return False
+        return True
+
+    def _taken_in(self, history: History[S], step: _Step, turn: git_refs.Turn) -> None:
+        with self._guard:
+            if history.tip == step.onto:  # else another thread has read the entry from the repository already
+                history.add(step.commit, step.new.entry, Contents(record=step.new.contents.record))
+                history.pointer = step.pointer
+            tag = self._writer.tag(history)
+        if tag is not None:
+            self._writer.place(tag, turn)
 
     @contextmanager
     def _turn(self, branch: str) -> Iterator[git_refs.Turn]:
+        """Taken before the process' own lock, and never under it: whoever has it may be stopped."""
         with os_errors(self.path):
             if not self._has_folders:
                 git_pack.make_folders(self.path)
@@ -268,20 +310,31 @@ class GitLedger:
         with turn:
             yield turn
 
+    def _git(self) -> pygit2.Repository:
+        """The repository, opened anew where packs came or went: libgit2 keeps removed ones open to the end."""
+        now = git_pack.signature(self.path)
+        if now != self._packs:
+            self._repository.free()
+            self._repository, self._packs = git_tree.opened(self.path), now
+        return self._repository
+
     def _entry(self, commit: str) -> Entry:
         with git_errors(self.path):
-            _, entry, record = git_tree.read_row(self._repository, commit)
+            _, entry, record = git_tree.read_row(self._git(), commit)
         return parsed(entry, record)[0]
 
-    def _look_at_loose(self, sequence: int) -> None:
-        """Packs once there is enough. The append is done and durable: a failure here is an alarm, not an error."""
-        if sequence % _LOOK_EVERY:
+    def _look_at_loose(self, commit: str) -> None:
+        """Packs once there is enough. The append is done and durable: a failure here is an alarm, not an error.
+
+        One commit in so many looks, whichever branch it is on: many short runs leave as much as a long one.
+        """
+        if int(commit[:8], 16) % _LOOK_EVERY:
             return
         try:
             with git_errors(self.path):
                 git_pack.make_folders(self.path)
                 if git_pack.loose_estimate(self.path) - self._residue > git_pack.LOOSE_LIMIT:
-                    git_pack.pack(self.path, self._repository)
+                    git_pack.pack(self.path)
                     self._residue = git_pack.loose_estimate(self.path)
         except (LakemarkError, subprocess.CalledProcessError) as error:
             self._alarm(f"packing the ledger failed: {error}")
@@ -331,13 +384,13 @@ class GitLedger:
         if known is not None and known.tip == tip:
             return known
         with git_errors(self.path):
-            commits = git_tree.commits_after(self._repository, tip, history.tip)
+            commits = git_tree.commits_after(self._git(), tip, history.tip)
             if commits is None:
                 self._alarm(f"{branch}: the history was replaced; the commit {history.tip} is no longer part of it")
                 if self._cache is not None:
                     self._cache.forget(branch)
                 history = empty()
-                commits = git_tree.commits_after(self._repository, tip, None) or []
+                commits = git_tree.commits_after(self._git(), tip, None) or []
         for start in range(0, len(commits), _CHUNK):
             rows = list(self._read(commits[start : start + _CHUNK]))
             onto = history.tip
@@ -363,7 +416,7 @@ class GitLedger:
     def _read(self, commits: list[str]) -> Iterator[Row]:
         for commit in commits:
             with self._guard, git_errors(self.path):
-                row = git_tree.read_row(self._repository, commit)
+                row = git_tree.read_row(self._git(), commit)
             yield row
 
     def _commits_of(self, branch: str, after: int) -> list[str]:
@@ -373,7 +426,7 @@ class GitLedger:
             known = self._site if branch == SITE else self._runs.get(branch)
             if known is not None and known.tip == tip:
                 return [known.commit(number) or "" for number in range(after + 1, known.state.sequence + 1)]
-            commits = git_tree.commits_after(self._repository, tip, None) or []
+            commits = git_tree.commits_after(self._git(), tip, None) or []
         return commits[after:]
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from lakemark.adapters import git_objects
 from lakemark.adapters.files import os_errors
 from lakemark.errors import Corrupt, quoted
 
@@ -16,6 +17,7 @@ from lakemark.errors import Corrupt, quoted
 @contextmanager
 def bundled(path: Path) -> Iterator[BinaryIO]:
     """All references and what they reach, in a file without a name on the ledger's own file system. Changes nothing there."""
+    git_objects.put_back(path)  # what a git program pruned: this one knows of no copies
     command = ["git", "--git-dir", str(path), "bundle", "create", "--quiet", "-", "--all"]
     with os_errors(path), tempfile.TemporaryFile(dir=path) as file:
         made = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE)

@@ -1,7 +1,8 @@
 """Packing: loose objects that references reach go into a pack, and packs of one size into a larger one.
 
-Never `git gc`: beside appends, its pruning destroys a repository. What no reference reaches is left alone; what is packed
-is durable before the first loose copy goes.
+Never `git gc`: beside appends, its pruning destroys a repository. Others may run it: so our packs have a `.keep`, which
+git leaves alone, and the copies of the newest objects (`git_objects`) stay until such a pack holds them. What no reference
+reaches is left alone; what is packed is durable before the first other copy goes.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pygit2
 from pygit2.enums import ObjectType
 
-from lakemark.adapters.files import fsync_directory, make_directories, try_lock
+from lakemark.adapters import git_objects, git_tree
+from lakemark.adapters.files import fsync_directory, make_directories, remove_tree, try_lock
 from lakemark.errors import Corrupt
 
 LOOSE_LIMIT: Final = 1000
@@ -29,6 +31,8 @@ _SMALLEST: Final = 2048
 _MERGED_LEVELS: Final = 2
 _INDEX_MAGIC: Final = b"\xfftOc\x00\x00\x00\x02"
 _OID_BYTES: Final = 20
+_NAMES_AT: Final = 8 + 256 * 4
+_OURS: Final = b"lakemark\n"
 
 
 def make_folders(path: Path) -> None:
@@ -42,7 +46,8 @@ def make_folders(path: Path) -> None:
         folder.mkdir(exist_ok=True)
     if missing:
         fsync_directory(path / "objects")
-    make_directories(path / "lakemark" / "locks")
+    for name in ("lakemark/locks", git_objects.RECENT):
+        make_directories(path / name)
 
 
 def loose_estimate(path: Path) -> int:
@@ -50,35 +55,64 @@ def loose_estimate(path: Path) -> int:
     return sum(len(os.listdir(path / "objects" / f"{number:02x}")) for number in _SAMPLED) * 256 // len(_SAMPLED)
 
 
-def pack(path: Path, repository: pygit2.Repository) -> int:
-    """Packs and consolidates; answers how many loose objects went. Does nothing while another process packs."""
-    with _alone(path) as alone:
-        if not alone:
+def signature(path: Path) -> tuple[int, int]:
+    """Changes whenever a pack comes or goes."""
+    found = (path / "objects" / "pack").stat()
+    return found.st_ino, found.st_mtime_ns
+
+
+def pack(path: Path) -> int:
+    """Packs and consolidates; answers how many loose objects went. Does nothing while another process packs.
+
+    Opens the repository for itself: threads that read go on meanwhile.
+    """
+    with _alone(path) as now:
+        if now is None:
             return 0
         make_folders(path)
-        # References first: then all they reach is listed, and a packed commit leads to packed objects only.
-        tips = [str(reference.target) for reference in repository.references.iterator()]
-        loose = set(_loose(path))
-        packed = pygit2.OdbBackendPack(str(path / "objects"))
-        chosen = _reached(repository, tips, loose)
-        new = [oid for oid in chosen if not packed.exists(pygit2.Oid(hex=oid))]
-        if new:
-            _write(path, repository, new)
-        gone = 0
-        for oid in loose:
-            if oid in chosen or packed.exists(pygit2.Oid(hex=oid)):
-                (path / "objects" / oid[:2] / oid[2:]).unlink(missing_ok=True)
-                gone += 1
-        _consolidate(path, repository)
-        _pack_tags(path)
-        return gone
+        git_objects.clear_drafts(path, now=now)
+        git_objects.put_back(path)
+        repository = pygit2.Repository(str(path))
+        try:
+            return _pack(path, repository)
+        finally:
+            repository.free()
+
+
+def _pack(path: Path, repository: pygit2.Repository) -> int:
+    # The copies' names first, then references, then what lies loose: so all that these lead to is listed, and what is
+    # forgotten in the end is packed.
+    copies = {name: git_objects.kept(path, name) for name in git_objects.names(path)}
+    tips = [str(reference.target) for reference in repository.references.iterator()]
+    loose = set(_loose(path))
+    ours = _Kept(path)
+    chosen = _reached(repository, tips, loose)
+    for framed in copies.values():
+        chosen |= dict.fromkeys(framed)
+    new = [oid for oid in chosen if not ours.has(oid)]
+    if new:
+        _write(path, repository, new)
+        ours = _Kept(path)
+    gone = 0
+    for oid in loose:
+        if ours.has(oid):
+            (path / "objects" / oid[:2] / oid[2:]).unlink(missing_ok=True)
+            gone += 1
+    for name in copies:
+        git_objects.forget(path, name)
+    _consolidate(path, repository)
+    _pack_tags(path)
+    return gone
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[bool]:
+def _alone(path: Path) -> Iterator[float | None]:
+    """The file system's time, in seconds; None while another process packs."""
     descriptor = os.open(path / "lakemark" / "packing", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        yield try_lock(descriptor)
+        alone = try_lock(descriptor)
+        os.utime(descriptor)
+        yield os.fstat(descriptor).st_mtime if alone else None
     finally:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
@@ -101,7 +135,7 @@ def _reached(repository: pygit2.Repository, tips: list[str], loose: set[str]) ->
         if oid in chosen or oid not in loose:
             continue
         chosen[oid] = None
-        found: Any = repository[oid]
+        found = git_tree.found(repository, oid)
         if found.type == ObjectType.COMMIT:
             waiting += [str(found.tree_id), *(str(parent) for parent in found.parent_ids)]
         elif found.type == ObjectType.TREE:
@@ -112,32 +146,86 @@ def _reached(repository: pygit2.Repository, tips: list[str], loose: set[str]) ->
 
 
 def _write(path: Path, repository: pygit2.Repository, oids: list[str]) -> None:
+    """One pack of `oids`, durable, that no git program removes: its `.keep` is there before it."""
     builder = pygit2.PackBuilder(repository)
     builder.set_threads(1)
     for oid in oids:
+        git_tree.found(repository, oid)  # put back, where a git program pruned it just now
         builder.add(pygit2.Oid(hex=oid))
-    folder = path / "objects" / "pack"
-    before = set(os.listdir(folder))
-    builder.write(str(folder))
-    for name in set(os.listdir(folder)) - before:
-        _fsync(folder / name)
+    folder, drafts = path / "objects" / "pack", path / "lakemark" / "packs"
+    remove_tree(drafts)
+    make_directories(drafts)
+    builder.write(str(drafts))
+    for index in drafts.glob("*.idx"):
+        keep = folder / index.with_suffix(".keep").name
+        keep.write_bytes(_OURS)
+        _fsync(keep)
+        for draft in (index.with_suffix(".pack"), index):
+            _fsync(draft)
+            os.chmod(draft, 0o444)
+            os.rename(draft, folder / draft.name)
     fsync_directory(folder)
 
 
+class _Kept:
+    """What our packs hold, asked of their indexes on the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.indexes = [index for index in sorted((path / "objects" / "pack").glob("pack-*.idx")) if _is_ours(index)]
+        self._read = [_index(index) for index in self.indexes]
+
+    def has(self, oid: str) -> bool:
+        return any(_holds(data, bytes.fromhex(oid)) for data in self._read)
+
+
+def _is_ours(index: Path) -> bool:
+    try:
+        return index.with_suffix(".keep").read_bytes() == _OURS and index.with_suffix(".pack").exists()
+    except FileNotFoundError:
+        return False
+
+
+def _index(index: Path) -> bytes:
+    count = _count(index)
+    with index.open("rb") as file:
+        return file.read(_NAMES_AT + count * _OID_BYTES)
+
+
+def _holds(data: bytes, oid: bytes) -> bool:
+    first, last = oid[0], 8 + 4 * oid[0]
+    low = int.from_bytes(data[last - 4 : last]) if first else 0
+    high = int.from_bytes(data[last : last + 4])
+    while low < high:
+        middle = (low + high) // 2
+        at = _NAMES_AT + middle * _OID_BYTES
+        found = data[at : at + _OID_BYTES]
+        if found == oid:
+            return True
+        low, high = (middle + 1, high) if found < oid else (low, middle)
+    return False
+
+
 def _consolidate(path: Path, repository: pygit2.Repository) -> None:
-    """Eight packs of one size become one of the next, twice; larger ones stay, or an append would wait for a minute."""
+    """Eight packs of one size become one of the next, twice; larger ones stay, or an append would wait for a minute.
+
+    Those of git programs too, but for the ones that somebody told git to keep.
+    """
+    folder = path / "objects" / "pack"
+    for keep in folder.glob("pack-*.keep"):
+        if not keep.with_suffix(".pack").exists() and keep.read_bytes() == _OURS:
+            keep.unlink()  # a kill fell between it and its pack
     levels: dict[int, list[Path]] = {}
-    for index in sorted((path / "objects" / "pack").glob("pack-*.idx")):
-        if not index.with_suffix(".keep").exists():
+    for index in sorted(folder.glob("pack-*.idx")):
+        if _is_ours(index) or not index.with_suffix(".keep").exists():
             levels.setdefault(_level(_count(index)), []).append(index)
     for level in sorted(level for level in levels if level < _MERGED_LEVELS):
         indexes = levels[level]
         if len(indexes) >= _FAN_OUT:
             _write(path, repository, list(dict.fromkeys(oid for index in indexes for oid in _listed(index))))
             for index in indexes:
-                for suffix in (".idx", ".pack", ".rev", ".bitmap", ".mtimes"):
+                for suffix in (".idx", ".pack", ".rev", ".bitmap", ".mtimes", ".keep"):
                     index.with_suffix(suffix).unlink(missing_ok=True)
-            fsync_directory(path / "objects" / "pack")
+            fsync_directory(folder)
             return
 
 
@@ -150,8 +238,8 @@ def _level(count: int) -> int:
 
 def _count(index: Path) -> int:
     with index.open("rb") as file:
-        head = file.read(8 + 256 * 4)
-    if head[:8] != _INDEX_MAGIC or len(head) < 8 + 256 * 4:
+        head = file.read(_NAMES_AT)
+    if head[:8] != _INDEX_MAGIC or len(head) < _NAMES_AT:
         raise Corrupt(f"{index} is no pack index of version 2", advice="Run `git fsck` in the ledger.")
     return int(struct.unpack(">I", head[-4:])[0])
 
@@ -159,7 +247,7 @@ def _count(index: Path) -> int:
 def _listed(index: Path) -> Iterator[str]:
     count = _count(index)
     with index.open("rb") as file:
-        file.seek(8 + 256 * 4)
+        file.seek(_NAMES_AT)
         for _ in range(count):
             yield file.read(_OID_BYTES).hex()
 

@@ -6,7 +6,6 @@ and these functions exclude each other. Standard library only: a reader that jus
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import re
@@ -16,12 +15,14 @@ from pathlib import Path
 from typing import Final, Self
 
 from lakemark.adapters.files import fsync_directory, make_directories, os_errors
+from lakemark.adapters.git_turns import Locked, acquired
 from lakemark.errors import Corrupt, quoted
 
 RUNS: Final = "refs/heads/runs/"
 SITE: Final = "refs/heads/site"
 TAGS: Final = "refs/tags/records/"
 _STALE_SECONDS: Final = 60
+_PATIENCE_SECONDS: Final = 40.0
 _TRIES: Final = 10
 _WAIT_SECONDS: Final = 0.05
 _WAITS: Final = 1500
@@ -30,10 +31,6 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{40}", re.ASCII)
 
 class Moved(Exception):
     """The reference is not where it was expected."""
-
-
-class Locked(Exception):
-    """Somebody holds `<ref>.lock`, and it is too young to be stale."""
 
 
 def reference(branch: str) -> str:
@@ -102,15 +99,14 @@ class Turn:
     """A writer's turn on one branch and the tags of its records: holds its `flock`.
 
     So a `<ref>.lock` met meanwhile is a git program's, or stale. The kernel ends the turn with the process. The side file
-    keeps what the last writer was about to point a reference to.
+    keeps what the last writer was about to point a reference to. Waits for its turn, in order of arrival; Locked where
+    another process keeps it for `patience_seconds`, as a stopped one does: hold no lock of this process meanwhile.
     """
 
-    def __init__(self, repository: Path, branch: str) -> None:
+    def __init__(self, repository: Path, branch: str, *, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         self._repository = repository
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        self._descriptor = os.open(repository / "lakemark" / "locks" / branch, flags, 0o664)
+        self._descriptor = acquired(repository / "lakemark" / "locks" / branch, seconds=patience_seconds)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
             self._last = os.pread(self._descriptor, 40, 0)
         except BaseException:
             os.close(self._descriptor)

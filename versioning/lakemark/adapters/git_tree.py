@@ -1,6 +1,6 @@
 """Objects of the ledger's repository: what an entry's commit holds, written and read.
 
-Everything written is durable when the call returns. libgit2's errors come out as ours.
+libgit2's errors come out as ours. What is written becomes durable with `Made.store`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pygit2
 from pygit2.enums import FileMode, RepositoryOpenFlag
 
 from lakemark.adapters.files import as_ours, os_errors
+from lakemark.adapters.git_objects import Made, put_back
 from lakemark.errors import Corrupt, Denied, LakemarkError, NoRoom, NotFound, quoted
 from lakemark.model.canonical import canonical
 from lakemark.model.entry import Contents, Entry
@@ -25,6 +26,8 @@ pygit2.settings.enable_fsync_gitdir(True)  # noqa: FBT003 - pygit2's own signatu
 pygit2.settings.owner_validation = True
 # libgit2 would keep what it read, up to 256 MiB as it counts, which is several times that in memory.
 pygit2.settings.cache_max_size(2**20)
+
+T = TypeVar("T")
 
 _UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f<>]+", re.ASCII)
 _LONGEST_SUBJECT: Final = 200
@@ -44,20 +47,22 @@ Row = tuple[str, bytes, bytes | None]
 class Item(NamedTuple):
     """An entry of a tree."""
 
-    oid: pygit2.Oid
+    oid: str
     mode: FileMode
 
 
 @contextmanager
 def git_errors(place: Path) -> Iterator[None]:
-    """What pygit2 and the system raise inside comes out as errors of our tree."""
+    """What pygit2 and the system raise inside comes out as errors of our tree.
+
+    Not KeyError and ValueError, which pygit2 raises too: they may be our own mistakes. Whoever asks it for an object does
+    that through `found`.
+    """
     try:
         yield
-    except LakemarkError:
-        raise
     except OSError as error:
         raise as_ours(error, error.filename or place) from error
-    except (pygit2.GitError, KeyError, ValueError) as error:
+    except pygit2.GitError as error:
         raise _as_ours(place, str(error)) from error
 
 
@@ -93,7 +98,7 @@ def own_files(entry: Entry, contents: Contents) -> dict[str, bytes]:
     return files
 
 
-def write_items(repository: pygit2.Repository, files: Mapping[str, bytes]) -> dict[str, Item]:
+def write_items(made: Made, files: Mapping[str, bytes]) -> dict[str, Item]:
     """Blobs for `files`, and trees for the folders in their paths (one level); answers the top level's items."""
     items: dict[str, Item] = {}
     folders: dict[str, dict[str, bytes]] = {}
@@ -102,32 +107,30 @@ def write_items(repository: pygit2.Repository, files: Mapping[str, bytes]) -> di
         if folder:
             folders.setdefault(folder, {})[name] = data
         else:
-            items[name] = Item(repository.create_blob(data), FileMode.BLOB)
+            items[name] = Item(made.add("blob", data), FileMode.BLOB)
     for folder, inner in folders.items():
-        items[folder] = Item(write_tree(repository, write_items(repository, inner)), FileMode.TREE)
+        items[folder] = Item(write_tree(made, write_items(made, inner)), FileMode.TREE)
     return items
 
 
-def write_tree(repository: pygit2.Repository, items: Mapping[str, Item]) -> pygit2.Oid:
-    """A tree of `items`, durable."""
-    builder = repository.TreeBuilder()
-    for name, item in items.items():
-        builder.insert(name, item.oid, item.mode)
-    return builder.write()
+def write_tree(made: Made, items: Mapping[str, Item]) -> str:
+    """A tree of `items`."""
+    # Git sorts a folder as if its name ended in a slash.
+    ordered = sorted(items.items(), key=lambda one: one[0] + ("/" if one[1].mode == FileMode.TREE else ""))
+    rows = (b"%o %s\0" % (item.mode, name.encode()) + bytes.fromhex(item.oid) for name, item in ordered)
+    return made.add("tree", b"".join(rows))
 
 
 def write_commit(
-    repository: pygit2.Repository, entry: Entry, *, message: str, tree: pygit2.Oid, parent: str | None
+    repository: pygit2.Repository, made: Made, entry: Entry, *, message: str, tree: str, parent: str | None
 ) -> str:
-    """A commit of `tree`, durable, that no reference names yet. Its time is past its parent's, whatever the clock says."""
+    """A commit of `tree` that no reference names yet. Its time is past its parent's, whatever the clock says."""
     seconds = int(entry.recorded_at.timestamp())
-    name, mail = _clean(entry.actor), _clean(entry.node)
-    author = pygit2.Signature(name, mail, seconds, 0)
+    who = f"{_clean(entry.actor)} <{_clean(entry.node)}>"
+    head = f"tree {tree}\n" + ("" if parent is None else f"parent {parent}\n") + f"author {who} {seconds} +0000\n"
     if parent is not None:
         seconds = max(seconds, _commit(repository, parent).commit_time + 1)
-    committer = pygit2.Signature(name, mail, seconds, 0)
-    parents = [] if parent is None else [pygit2.Oid(hex=parent)]
-    return str(repository.create_commit(None, author, committer, message, tree, parents))
+    return made.add("commit", f"{head}committer {who} {seconds} +0000\n\n{message}".encode())
 
 
 def message(entry: Entry, record: Record | None) -> str:
@@ -147,44 +150,67 @@ def message(entry: Entry, record: Record | None) -> str:
 
 
 def read_blob(repository: pygit2.Repository, commit: str, name: str) -> bytes | None:
-    """A file's bytes; None where the commit's tree has no such file. A missing object is a KeyError, as in pygit2."""
-    tree = _commit(repository, commit).tree
+    """A file's bytes; None where the commit's tree has no such file. Raises Corrupt where an object is missing."""
+    tree = _tree(repository, commit)
     if name not in tree:
         return None
-    return repository[tree[name].id].read_raw()
+    data: bytes = found(repository, str(tree[name].id)).read_raw()
+    return data
 
 
 def read_row(repository: pygit2.Repository, commit: str) -> Row:
-    """What folding needs of the commit's entry. ValueError where it is no entry's."""
+    """What folding needs of the commit's entry. Raises Corrupt where it is no entry's."""
     entry = read_blob(repository, commit, "entry.json")
     if entry is None:
-        message = f"the commit {commit} holds no entry.json"
-        raise ValueError(message)
+        raise _as_ours(Path(repository.path), f"the commit {commit} holds no entry.json")
     return commit, entry, read_blob(repository, commit, "record.json")
 
 
 def read_items(repository: pygit2.Repository, commit: str, names: tuple[str, ...]) -> dict[str, Item]:
     """Those of `names` that the commit's tree has."""
-    tree = _commit(repository, commit).tree
-    return {name: Item(tree[name].id, FileMode(tree[name].filemode)) for name in names if name in tree}
+    tree = _tree(repository, commit)
+    return {name: Item(str(tree[name].id), FileMode(tree[name].filemode)) for name in names if name in tree}
 
 
 def commits_after(repository: pygit2.Repository, tip: str | None, base: str | None) -> list[str] | None:
     """Commits from after `base` (None: from the first) up to `tip`, oldest first; None where `base` is no ancestor."""
-    found: list[str] = []
+    commits: list[str] = []
     at = tip
     while at != base:
         if at is None:
             return None
-        found.append(at)
+        commits.append(at)
         parents = _commit(repository, at).parent_ids
         at = str(parents[0]) if parents else None
-    found.reverse()
-    return found
+    commits.reverse()
+    return commits
+
+
+def found(repository: pygit2.Repository, oid: str) -> Any:  # noqa: ANN401 - pygit2 has no type for all four kinds
+    """The object, put back first from the copy beside the repository where a git program pruned it. Raises Corrupt."""
+    try:
+        return repository[oid]
+    except (KeyError, ValueError, pygit2.GitError):
+        put_back(Path(repository.path))
+    try:
+        return repository[oid]
+    except (KeyError, ValueError, pygit2.GitError) as error:
+        raise _as_ours(Path(repository.path), f"the object {oid}: {error}") from error
 
 
 def _commit(repository: pygit2.Repository, commit: str) -> pygit2.Commit:
-    return repository[commit].peel(pygit2.Commit)
+    return _kind(repository, commit, pygit2.Commit)
+
+
+def _tree(repository: pygit2.Repository, commit: str) -> pygit2.Tree:
+    return _kind(repository, str(_commit(repository, commit).tree_id), pygit2.Tree)
+
+
+def _kind(repository: pygit2.Repository, oid: str, kind: type[T]) -> T:
+    one = found(repository, oid)
+    if not isinstance(one, kind):
+        raise _as_ours(Path(repository.path), f"the object {oid} is a {type(one).__name__}, no {kind.__name__}")
+    return one
 
 
 def _clean(text: str) -> str:

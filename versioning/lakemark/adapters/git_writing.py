@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lakemark.adapters import git_pointer, git_refs, git_tree
 from lakemark.adapters.git_history import History, Pointer, S
+from lakemark.adapters.git_objects import Made
 from lakemark.adapters.git_pointer import Remote
 from lakemark.adapters.git_refs import Turn
 from lakemark.adapters.git_tree import Item, git_errors
+from lakemark.adapters.git_turns import Locked
 from lakemark.errors import Corrupt, Refused
 from lakemark.model.canonical import parse
 from lakemark.model.checkpoint import Manifest
@@ -24,6 +26,14 @@ if TYPE_CHECKING:
     from pygit2 import Repository
 
 _NOTHING = Pointer(None, {})
+
+
+class Tag(NamedTuple):
+    """A record's tag to be made: its full name, the commit, and the objects that are not in the repository yet."""
+
+    name: str
+    commit: str
+    made: Made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +57,12 @@ def prepared(draft: Draft, *, branch: str, sequence: int, stamp: Stamp) -> Prepa
 
 
 class Writer:
-    """Writes commits and tags into the ledger at `path`. alarm: told what went wrong without stopping the append."""
+    """Makes the commits and tags of the ledger at `path`, in memory. alarm: told what went wrong without stopping the append."""
 
     def __init__(
         self,
         path: Path,
-        repository: Repository,
+        repository: Callable[[], Repository],
         remotes: Mapping[str, Remote],
         *,
         alarm: Callable[[str], None],
@@ -62,18 +72,19 @@ class Writer:
         self._remotes = remotes
         self._alarm = alarm
 
-    def commit(self, history: History[S], new: Prepared, pointer: Pointer) -> str:
-        """The entry's commit, durable; no reference names it yet."""
+    def commit(self, history: History[S], new: Prepared, pointer: Pointer, made: Made) -> str:
+        """The entry's commit, in `made`."""
         record, state = new.contents.record, history.state
         if record is None and isinstance(state, RunState) and new.entry.record in state.records:
             record = state.records[new.entry.record].record
         text = git_tree.message(new.entry, record)
         with git_errors(self._path):
-            items = git_tree.write_items(self._repository, new.files)
-            tree = git_tree.write_tree(self._repository, {**items, **pointer.items})
-            return git_tree.write_commit(self._repository, new.entry, message=text, tree=tree, parent=history.tip)
+            tree = git_tree.write_tree(made, {**git_tree.write_items(made, new.files), **pointer.items})
+            return git_tree.write_commit(
+                self._repository(), made, new.entry, message=text, tree=tree, parent=history.tip
+            )
 
-    def pointer(self, history: History[S], new: Prepared) -> Pointer:
+    def pointer(self, history: History[S], new: Prepared, made: Made) -> Pointer:
         """What the new tree points DVC at: the same as the tip's, or worked out anew where the entry may move it.
 
         Raises Refused for an entry whose body could not be read back.
@@ -93,37 +104,42 @@ class Writer:
         if entry.kind not in git_pointer.MOVED_BY and not supersedes:
             return self._present(history)
         try:
-            return self._best(history, after, new)
+            return self._best(history, after, new, made)
         except Corrupt as error:
             # Old damage must not keep a new entry out: what the tip points at stays.
             self._alarm(f"{history.branch}: the pointer could not be moved: {error}")
             return self._present(history)
 
-    def tag(self, history: History[S], turn: Turn) -> None:
-        """Makes the tag of the record that the newest entry replicated, if it is not there: also after a crash."""
+    def tag(self, history: History[S]) -> Tag | None:
+        """The tag of the record that the newest entry replicated, where it is not there: also after a crash."""
         entry, state, tip = history.newest, history.state, history.tip
         if tip is None or entry is None or entry.kind != "replicated" or not isinstance(state, RunState):
-            return
+            return None
         found = state.records.get(entry.record or "")
         if found is None or entry.body.get("tier") not in self._remotes:
-            return
+            return None
         name = git_refs.TAGS + found.record.id[:12]
         if git_refs.read(self._path, name) is not None:
-            return
+            return None
+        made = Made(self._path)
         try:
-            commit = self._commit_pointing_at(history, found.record.id, tip)
+            commit = self._commit_pointing_at(history, found.record.id, tip, made)
         except Corrupt as error:
             self._alarm(f"{history.branch}: {name} could not be made: {error}")
-            return
-        if commit is None:
-            return
+            return None
+        return None if commit is None else Tag(name, commit, made)
+
+    def place(self, tag: Tag, turn: Turn) -> None:
+        """Makes the tag, durably; an alarm where a git program keeps it from that: the entry stands without it."""
         try:
             with git_errors(self._path):
-                turn.move(name, None, commit)
-        except (git_refs.Moved, git_refs.Locked) as error:
-            self._alarm(f"{history.branch}: {name} could not be made: {error!r}")
+                tag.made.store(tag.commit)
+                turn.move(tag.name, None, tag.commit)
+                tag.made.look_again()
+        except (git_refs.Moved, Locked) as error:
+            self._alarm(f"{tag.name} could not be made: {error!r}")
 
-    def _commit_pointing_at(self, history: History[S], record: str, tip: str) -> str | None:
+    def _commit_pointing_at(self, history: History[S], record: str, tip: str, made: Made) -> str | None:
         """The tip itself where it points at `record`; else a commit on top of it that does, beside the branch."""
         if history.pointer is not None and history.pointer.record == record:
             return tip
@@ -132,31 +148,31 @@ class Writer:
             return None
         tiers = git_pointer.holders(state.records[record], self._remotes)
         pointed = git_pointer.Pointed(record=record, tiers=tiers)
-        items = self._items(history, pointed, state, None)
+        items = self._items(history, pointed, state, new=None, made=made)
         if not items or items == self._items_of(tip):
             return tip if items else None
         with git_errors(self._path):
-            kept = git_tree.read_items(self._repository, tip, tuple(_OWN))
-            tree = git_tree.write_tree(self._repository, {**kept, **items})
+            kept = git_tree.read_items(self._repository(), tip, tuple(_OWN))
+            tree = git_tree.write_tree(made, {**kept, **items})
             text = f"pointer to step {state.records[record].record.step} ({record[:12]})\n"
-            return git_tree.write_commit(self._repository, entry, message=text, tree=tree, parent=tip)
+            return git_tree.write_commit(self._repository(), made, entry, message=text, tree=tree, parent=tip)
 
     def _present(self, history: History[S]) -> Pointer:
         if history.pointer is not None:
             return history.pointer
         return _NOTHING if history.tip is None else Pointer(None, self._items_of(history.tip))
 
-    def _best(self, history: History[S], after: RunState, new: Prepared) -> Pointer:
+    def _best(self, history: History[S], after: RunState, new: Prepared, made: Made) -> Pointer:
         for pointed in git_pointer.candidates(after, self._remotes):
-            items = self._items(history, pointed, after, new)
+            items = self._items(history, pointed, after, new=new, made=made)
             if items:
                 return Pointer(pointed.record, items)
         return _NOTHING
 
     def _items(
-        self, history: History[S], pointed: git_pointer.Pointed, state: RunState, new: Prepared | None
+        self, history: History[S], pointed: git_pointer.Pointed, state: RunState, *, new: Prepared | None, made: Made
     ) -> dict[str, Item]:
-        """The pointer's items, written; empty where no replica says which objects the record has."""
+        """The pointer's items, in `made`; empty where no replica says which objects the record has."""
         objects = self._objects(history, pointed, new)
         if not objects:
             return {}
@@ -168,8 +184,7 @@ class Writer:
         if manifest is None:
             return {}
         files = git_pointer.files(manifest, objects, tiers=pointed.tiers, remotes=self._remotes)
-        with git_errors(self._path):
-            return git_tree.write_items(self._repository, files)
+        return git_tree.write_items(made, files)
 
     def _objects(self, history: History[S], pointed: git_pointer.Pointed, new: Prepared | None) -> Mapping[str, str]:
         if new is not None and new.entry.record == pointed.record and new.contents.objects:
@@ -185,19 +200,27 @@ class Writer:
         data = None if commit is None else self._blob(commit, "manifest.json")
         if data is None:
             return None
-        with git_errors(self._path):
-            return Manifest.from_json(parse(data))
+        return manifest_from(data)
 
     def _blob(self, commit: str, name: str) -> bytes | None:
         with git_errors(self._path):
-            return git_tree.read_blob(self._repository, commit, name)
+            return git_tree.read_blob(self._repository(), commit, name)
 
     def _items_of(self, commit: str) -> dict[str, Item]:
         with git_errors(self._path):
-            return git_tree.read_items(self._repository, commit, git_pointer.NAMES)
+            return git_tree.read_items(self._repository(), commit, git_pointer.NAMES)
 
 
+_READ_ANEW = "Run `git fsck` in the ledger; another node's ledger and the tiers have it too."
 _OWN = ("entry.json", "record.json", "manifest.json", "objects.json")
+
+
+def manifest_from(data: bytes) -> Manifest:
+    """manifest.json read. Raises Corrupt."""
+    try:
+        return Manifest.from_json(parse(data))
+    except ValueError as error:
+        raise Corrupt(f"a manifest.json of the ledger can't be read: {error}", advice=_READ_ANEW) from error
 
 
 def objects_from(data: bytes) -> dict[str, str]:
@@ -207,7 +230,7 @@ def objects_from(data: bytes) -> dict[str, str]:
     except ValueError:
         value = None
     if not isinstance(value, Mapping):
-        raise Corrupt("an objects.json of the ledger can't be read", advice="Run `git fsck` in the ledger.")
+        raise Corrupt("an objects.json of the ledger can't be read", advice=_READ_ANEW)
     return {name: str(found) for name, found in value.items()}
 
 
