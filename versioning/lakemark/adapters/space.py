@@ -33,7 +33,7 @@ class Space:
                 advice="Make room on that file system, or lower the tier's `min_free`.",
             )
 
-    def full(self) -> bool:
-        """Whether less than min_free is free."""
+    def full(self, need_bytes: int = 0) -> bool:
+        """Whether less than min_free is free, or would be with so much more."""
         total, free = self.totals()
-        return free < (self._min_free if isinstance(self._min_free, int) else self._min_free * total)
+        return free - need_bytes < (self._min_free if isinstance(self._min_free, int) else self._min_free * total)

@@ -290,13 +290,13 @@ class TreeStore:
             raise NotFound(f"{self.name} does not hold {record[:12]}", advice="See `lakemark ls`.")
         return sealed.checkpoint
 
-    def full(self) -> bool:
-        if self._space.full():
+    def full(self, need_bytes: int = 0) -> bool:
+        if self._space.full(need_bytes):
             return True
         if self._capacity is None:
             return False
         sizes = self._shelf.sizes().values()
-        return sum(sizes) + max(sizes, default=1) > self._capacity
+        return sum(sizes) + max(need_bytes, max(sizes, default=1)) > self._capacity
 
     def usage(self) -> Usage:
         total, free = self._space.totals()

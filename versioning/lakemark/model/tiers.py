@@ -133,6 +133,11 @@ def _blocked(state: RunState, now: datetime) -> str | None:
     if state.blocked is not Means.IGNORE:
         kinds = ", ".join(sorted(set(state.unknown)))
         return f"the ledger has entries of a newer version ({kinds}) that forbid releases: {state.blocked.value}"
+    return behind(state, now)
+
+
+def behind(state: RunState, now: datetime) -> str | None:
+    """That this node's clock is behind what the ledger was written at, in words; nothing is deleted then."""
     if state.last_recorded_at is not None and state.last_recorded_at > now + SKEW:
         return f"this clock is behind the ledger, which was written at {to_text(state.last_recorded_at)}"
     return None

@@ -257,8 +257,11 @@ class HotStore(CheckpointStore, Protocol):
     def load(self, record: str) -> Checkpoint:
         """What the sealed tree's own marker says of a record id: enough to put it back into a ledger. Raises NotFound."""
 
-    def full(self) -> bool:
-        """Whether nothing new lands: the file system is below `min_free`, or another like its largest is beyond `capacity`."""
+    def full(self, need_bytes: int = 0) -> bool:
+        """Whether nothing new lands, or nothing of `need_bytes` does.
+
+        The file system is, or would be, below `min_free`; or that, or another like its largest, is beyond `capacity`.
+        """
 
     def clean(self) -> int:
         """Removes landings whose process is gone; answers how many."""

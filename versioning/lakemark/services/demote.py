@@ -7,18 +7,15 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from lakemark.errors import LakemarkError, StoreUnavailable
-from lakemark.model.canonical import JSON
-from lakemark.model.entry import Draft, Means
-from lakemark.model.ledger import RecordState, RunState
+from lakemark.model.ledger import RunState
 from lakemark.model.residence import Move, Moves, Recheck, Release, Tier
-from lakemark.model.retention import holds
-from lakemark.model.rollback import target_of
 from lakemark.model.tiers import plan_moves
 from lakemark.ports import Site
-from lakemark.services.appending import Settled, checkpoint, require_identity, require_lasting
+from lakemark.services.appending import require_identity, require_lasting
 from lakemark.services.keeping import why_kept
 from lakemark.services.release import release_all
 from lakemark.services.replicate import replicate
+from lakemark.services.thin import thin
 from lakemark.services.verify import Look, look, record_looks
 from lakemark.services.witness import is_transient
 
@@ -54,10 +51,10 @@ class Demoted:
     pending: list[Pending] = field(default_factory=list)
 
 
-def demote(site: Site, run: str, *, tiers: Sequence[Tier] | None = None) -> Demoted:
+def demote(site: Site, run: str, *, tiers: Sequence[Tier] | None = None, need_bytes: int = 0) -> Demoted:
     """One pass over a run's replicas. What can't be done now is in `pending`; nothing is raised for one tier being away.
 
-    tiers: those found `present` just before; None: they are looked at now.
+    tiers: those found `present` just before; None: they are looked at now. need_bytes: the largest save that waits for room.
     """
     result = Demoted()
     if tiers is None:
@@ -78,7 +75,10 @@ def demote(site: Site, run: str, *, tiers: Sequence[Tier] | None = None) -> Demo
         )
         for one in final.waiting
     )
-    result.thinned.extend(_thin(site, run))
+    try:
+        result.thinned.extend(thin(site, run, need_bytes=need_bytes))
+    except LakemarkError as error:
+        result.pending.append(Pending.of(f"thinning {run}", error))
     return result
 
 
@@ -179,52 +179,3 @@ def _recheck(site: Site, run: str, rechecks: Iterable[Recheck], result: Demoted)
         if one.error is not None:
             result.pending.append(Pending.of(f"reading {run}@{one.step} back from {one.place.tier}", one.error))
     result.rechecked.extend(looks)
-
-
-def _thin(site: Site, run: str) -> list[str]:
-    """Where hot is full, with `when_full: thin`: drops last copies of what retention would not keep, oldest first, loudly.
-
-    Never the newest, a held record, the target of an open rollback, or what gives no room back: all its files are the
-    trainer's still, under other names.
-    """
-    state = site.ledger.run(run)
-    if site.policies.when_full != "thin" or not site.hot.full() or state.blocked is not Means.IGNORE:
-        return []
-    keep = kept(site, state)
-    thinned: list[str] = []
-    for found in sorted(state.records.values(), key=lambda found: found.instant):
-        if found.record.id in keep or not _thinnable(site, state, found):
-            continue
-        if not site.hot.full():
-            break
-        held = checkpoint(site, found)
-        if not any(file.names == 1 for file in site.workspace.files(site.hot.path(held))):
-            continue
-        if _record_thinned(site, found):
-            site.progress.step("thin.recorded")
-            site.hot.drop(held, now=site.now())
-            thinned.append(found.record.id)
-    return thinned
-
-
-def _thinnable(site: Site, state: RunState, found: RecordState) -> bool:
-    """A last copy in hot that nobody holds and no open rollback goes back to."""
-    wanted = any(request.open and target_of(request) == found.record.id for request in state.rollbacks.values())
-    alone = set(found.replicas) == {site.hot.place}
-    return alone and found.pruned is None and not holds(found, site.now()) and not wanted
-
-
-def _record_thinned(site: Site, found: RecordState) -> bool:
-    record = found.record
-    item: dict[str, JSON] = {"record": record.id, "reasons": ["thinned: hot is full"], "thinned": True}
-
-    def decide(state: RunState) -> Draft:
-        if state.blocked is not Means.IGNORE or not _thinnable(site, state, state.records[record.id]):
-            raise Settled(None)
-        return Draft(kind="pruned", timeline=record.timeline, body={"items": [item]}, reason="thinned")
-
-    try:
-        site.ledger.append(record.run, decide, site.stamp(f"thinned:{record.id}"))
-    except Settled:
-        return False
-    return True

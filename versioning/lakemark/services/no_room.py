@@ -2,7 +2,8 @@
 
 `<home>/waiting/<run>.json`:
 
-    {"format": "lakemark.waiting/1", "saves": [{"path": "/train/out/step-300", "since": "…Z", "why": "…"}]}
+    {"format": "lakemark.waiting/1",
+     "saves": [{"path": "/train/out/step-300", "since": "…Z", "why": "…", "size_bytes": 5}]}
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ FORMAT: Final = "lakemark.waiting/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingSave:
-    """One of them. since: when it was saved, as far as its files tell."""
+    """One of them. since: when it was saved, as far as its files tell. size_bytes: what it needs; 0 where that is not known."""
 
     path: str
     since: datetime
     why: str
+    size_bytes: int = 0
 
     @classmethod
     def read(cls, document: JSON) -> tuple[Self, ...]:
@@ -37,7 +39,15 @@ class WaitingSave:
         read = Fields(document, "a note of waiting saves")
         read.format(FORMAT)
         rows = [Fields(item, "a waiting save") for item in read.items("saves")]
-        return tuple(cls(path=row.text("path"), since=row.instant("since"), why=row.text("why")) for row in rows)
+        return tuple(
+            cls(
+                path=row.text("path"),
+                since=row.instant("since"),
+                why=row.text("why"),
+                size_bytes=row.integer("size_bytes", default=0),
+            )
+            for row in rows
+        )
 
 
 def place_of(home: Path, run: str) -> Path:
@@ -48,7 +58,9 @@ def place_of(home: Path, run: str) -> Path:
 def waiting_of(site: Site, failed: Iterable[tuple[Path, LakemarkError]]) -> dict[Path, WaitingSave]:
     """Of what could not be committed, that which only lacks room."""
     return {
-        path: WaitingSave(path=printable(path), since=_since(site, path), why=str(error))
+        path: WaitingSave(
+            path=printable(path), since=_since(site, path), why=str(error), size_bytes=_size_bytes(site, path)
+        )
         for path, error in failed
         if isinstance(error, NoRoom)
     }
@@ -63,8 +75,22 @@ def keep_note(
     same = before is not None and rows == _in_order(before)
     if same or not (rows or site.workspace.exists(path)):
         return
-    saves: list[JSON] = [{"path": one.path, "since": to_text(one.since), "why": one.why} for one in rows]
+    saves: list[JSON] = [
+        {"path": one.path, "since": to_text(one.since), "why": one.why, "size_bytes": one.size_bytes} for one in rows
+    ]
     site.workspace.save_json(path, {"format": FORMAT, "saves": saves})
+
+
+def need_bytes(waiting: Iterable[WaitingSave]) -> int:
+    """The most that one of them needs: what hot must have room for; 0 where none waits."""
+    return max((one.size_bytes for one in waiting), default=0)
+
+
+def _size_bytes(site: Site, path: Path) -> int:
+    try:
+        return sum(one.file.size_bytes for one in site.workspace.files(path, site.recogniser.judge(path).members))
+    except LakemarkError:
+        return 0
 
 
 def _in_order(rows: Iterable[WaitingSave]) -> list[WaitingSave]:

@@ -169,7 +169,7 @@ def drop_unclaimed(site: Site) -> list[str]:
         listing = site.hot.records()
         known = list(_known(site, listing.records if listing.complete else ()))
         left = [found for found in known if _left(site.hot, found)]
-    return [identity for found in left if (identity := _dropped_unnamed(site, found)) is not None]
+    return [found.record.id for found in left if drop_left(site, found)]
 
 
 def drop_released(site: Site, store: CheckpointStore) -> list[str]:
@@ -221,10 +221,13 @@ def _known(site: Site, ids: Collection[str]) -> Iterator[RecordState]:
         yield from (records[identity] for identity in sorted(wanted & records.keys()))
 
 
-def _dropped_unnamed(site: Site, found: RecordState) -> str | None:
-    """Its id, unless it comes back at this moment, or did since it was looked at."""
+def drop_left(site: Site, found: RecordState) -> bool:
+    """Drops a tree of hot that the ledger lets go; False where it comes back at this moment, or did since that was seen."""
     with site.hot.settled() as settled:
-        return _dropped(site, site.hot, found) if settled and _left(site.hot, _now(site, found)) else None
+        if settled and _left(site.hot, _now(site, found)):
+            _dropped(site, site.hot, found)
+            return True
+    return False
 
 
 def _dropped(site: Site, store: CheckpointStore, found: RecordState) -> str:

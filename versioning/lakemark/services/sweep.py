@@ -29,6 +29,7 @@ from lakemark.services.commit import Committed
 from lakemark.services.demote import Pending, demote, present
 from lakemark.services.find_saves import commit_found
 from lakemark.services.keep_ledger import keep_copies
+from lakemark.services.no_room import need_bytes, waiting_of
 from lakemark.services.observe import observe
 from lakemark.services.open_watched import nobody_s
 from lakemark.services.register_tiers import ready, require_named
@@ -46,6 +47,7 @@ class Swept:
     """said: what was finished, undone, observed or pinned, a sentence each. abandoned: nobody goes on with it.
 
     unreadable: directories that were passed over, with why.
+    need_bytes: of the largest save that waits for room in hot.
     unclaimed: records that named trees of hot are of, and that had no entry: a crash fell in between, or a commit is under way.
     """
 
@@ -59,6 +61,7 @@ class Swept:
     pending: list[Pending] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     unclaimed: frozenset[str] = frozenset()
+    need_bytes: int = 0
 
 
 def sweep(
@@ -191,6 +194,7 @@ def _saves(site: Site, result: Swept) -> None:
     result.abandoned.extend(saves.abandoned)
     result.unreadable.extend(saves.unreadable)
     result.pending.extend(Pending.of(printable(path), error) for path, error in saves.failed)
+    result.need_bytes = need_bytes(waiting_of(site, saves.failed).values())
     for done in saves.committed:
         noted = done.notes if done.new or done.landed_again else ()
         result.said.extend(f"{done.record.run}@{done.record.step}: {note}" for note in noted)
@@ -203,7 +207,7 @@ def _rollbacks(site: Site, result: Swept) -> None:
 
 
 def _demote(site: Site, run: str, result: Swept, tiers: Sequence[Tier]) -> None:
-    done = demote(site, run, tiers=tiers)
+    done = demote(site, run, tiers=tiers, need_bytes=result.need_bytes)
     result.replicated.extend(done.replicated)
     result.released.extend(done.released)
     result.thinned.extend(done.thinned)

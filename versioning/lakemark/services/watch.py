@@ -29,7 +29,7 @@ from lakemark.services.demote import Pending, demote, present
 from lakemark.services.find_announced import commit_announced
 from lakemark.services.find_saves import commit_run, directories
 from lakemark.services.freshen import freshen
-from lakemark.services.no_room import WaitingSave, keep_note, waiting_of
+from lakemark.services.no_room import WaitingSave, keep_note, need_bytes, waiting_of
 from lakemark.services.open_watched import open_watched
 from lakemark.services.problems import Problems
 from lakemark.services.rounds import Done
@@ -229,7 +229,7 @@ class Watch:
                 break
             pending: list[Pending] = []
             with _gathering(pending, f"replicas of {run}"):
-                done = demote(self.site, run, tiers=tiers)
+                done = demote(self.site, run, tiers=tiers, need_bytes=self._need_bytes())
                 self._swept(Swept(replicated=done.replicated, released=done.released, thinned=done.thinned))
                 pending += done.pending
             self._note(f"replicas of {run}", pending)
@@ -238,6 +238,9 @@ class Watch:
             elif not away:
                 self._moved[run] = self.site.ledger.run(run).sequence
         return transient
+
+    def _need_bytes(self) -> int:
+        return need_bytes(one for waiting in list(self._waiting.values()) for one in waiting.values())
 
     def _sequences(self) -> dict[str, int]:
         return {run: self.site.ledger.run(run).sequence for run in self.site.ledger.runs()}

@@ -57,7 +57,8 @@ class MemoryHot:
     """`ports.HotStore` below `root` of `disk`.
 
     landing: `link` shares files that lie on `disk`, `copy` does not; directories of the real disk are copied. free_share:
-    what the file system has left, [0, 1], to be set at will; below min_free_share nothing lands.
+    what the file system has left, [0, 1], to be set at will; below min_free_share nothing lands. free_bytes: likewise, above
+    min_free, and spent by nothing.
     """
 
     tier_class: Final = "hot"
@@ -82,6 +83,7 @@ class MemoryHot:
         self.root = root
         self.min_free_share = min_free_share
         self.free_share = 1.0
+        self.free_bytes = 2**62
         self._tier = _Tier()
         self._process = 0
 
@@ -96,7 +98,7 @@ class MemoryHot:
             root=self.root,
             min_free_share=self.min_free_share,
         )
-        made.free_share, made._tier = self.free_share, self._tier
+        made.free_share, made.free_bytes, made._tier = self.free_share, self.free_bytes, self._tier
         with self.disk.lock:
             self._tier.alive.discard(self._process)
             self._tier.processes += 1
@@ -135,6 +137,8 @@ class MemoryHot:
         if self.landing != "link" or not shared:
             nodes = {path: _copied(node) for path, node in nodes.items()}
         manifest = manifest_of(nodes, roles=dict(roles))
+        if manifest.size_bytes > self.free_bytes:
+            raise NoRoom(f"{self.name}: {self.free_bytes} bytes are free", advice="Make room there.")
         progress.advance(manifest.size_bytes)
         self._require_still(source, members, before)
         token = secrets.token_hex(8)
@@ -182,8 +186,8 @@ class MemoryHot:
     def discard(self, landed: Landed) -> None:
         self._tier.landings.pop(landed.token, None)
 
-    def full(self) -> bool:
-        return self.free_share < self.min_free_share
+    def full(self, need_bytes: int = 0) -> bool:
+        return self.free_share < self.min_free_share or need_bytes > self.free_bytes
 
     def clean(self) -> int:
         with self.disk.lock:
