@@ -73,7 +73,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Drop the replica at `place`; `survivor` is the proven one that stays."""
+    """Drop the replica at `place`; `survivor` is one that stays: planned, it settled; done, it was read back right before."""
 
     record: str
     place: Place

@@ -1,8 +1,8 @@
 """Tiers and residence: which replica goes where, which may be released, and why.
 
 `plan_moves` decides for one run as one node sees it. It adds a replica one step further down (hot, warm, cold) and
-releases one from a faster tier only while slower ones are proven: read in full, later than they were written plus the
-settle time, in enough failure domains.
+plans a release from a faster tier only where slower ones have settled in enough failure domains. That is no proof: who
+releases reads them back first.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def _release(plan: _Plan, found: RecordState) -> None:
                     record=found.record.id,
                     place=plan.place(tier),
                     survivor=survivor.place,
-                    why=f"{_past(plan, tier)}; {survivor.place.tier} was read back at {to_text(survivor.verified_at)}",
+                    why=_past(plan, tier),
                 )
             )
 
@@ -245,7 +245,7 @@ def _forbidden(plan: _Plan, found: RecordState, tier: Tier) -> str | None:
 
 
 def _survivor(plan: _Plan, found: RecordState, tier: Tier, gone: set[str]) -> Replica | None:
-    """The nearest proven slower replica, if enough domains have one; else what is missing is noted."""
+    """The nearest slower replica that settled, if enough domains have one; else what is missing is noted."""
     slower = [
         (other, replica)
         for other in plan.tiers
@@ -253,33 +253,25 @@ def _survivor(plan: _Plan, found: RecordState, tier: Tier, gone: set[str]) -> Re
         if (replica := plan.replica(found, other)) is not None and replica.sound
     ]
     settle = _residence(plan, tier).settle
-    proven = [(other, replica) for other, replica in slower if _proven(replica, settle, plan.now)]
+    settled = [(other, replica) for other, replica in slower if _settled(replica, settle, plan.now)]
     needed = max(1, plan.copies)
-    if len({other.domain for other, _ in proven}) >= needed:
-        return proven[0][1]
+    if len({other.domain for other, _ in settled}) >= needed:
+        return settled[0][1]
     if len({other.domain for other, _ in slower}) < needed:
         have = ", ".join(sorted({other.domain for other, _ in slower})) or "none"
         why = f"needs a sound slower replica in {needed} other failure domain(s); has {have}"
         _wait(plan, found, tier, why)
         return None
     for _, replica in slower:
-        if not _proven(replica, settle, plan.now):
-            _await_proof(plan, found, tier, replica)
+        if not _settled(replica, settle, plan.now):
+            due = replica.replicated_at + settle
+            _wait(plan, found, tier, f"{replica.place.tier} settles until {to_text(due)}", until=due)
     return None
 
 
-def _await_proof(plan: _Plan, found: RecordState, tier: Tier, replica: Replica) -> None:
-    due = replica.replicated_at + _residence(plan, tier).settle
-    if plan.now > due:
-        why = f"release from {tier.name} needs it read back after {to_text(due)}"
-        plan.recheck.append(Recheck(record=found.record.id, place=replica.place, why=why))
-        _wait(plan, found, tier, f"{replica.place.tier} is to be read back first")
-    else:
-        _wait(plan, found, tier, f"{replica.place.tier} settles until {to_text(due)}", until=due)
-
-
-def _proven(replica: Replica, settle: timedelta, now: datetime) -> bool:
-    return replica.replicated_at + settle < replica.verified_at <= now + SKEW
+def _settled(replica: Replica, settle: timedelta, now: datetime) -> bool:
+    """Written long enough ago for a read-back to count. Who releases reads it then, whatever was read before."""
+    return replica.replicated_at + settle < now
 
 
 def _suspects(plan: _Plan, found: RecordState) -> None:

@@ -59,16 +59,12 @@ def demote(site: Site, run: str, *, tiers: Sequence[Tier] | None = None, need_by
     result = Demoted()
     if tiers is None:
         tiers, result.pending = present(site)
-    _recheck(site, run, _suspects(site, run, plan(site, run, tiers).recheck), result)
-    _replicate_all(site, run, tiers, result)
     _recheck(site, run, plan(site, run, tiers).recheck, result)
+    _replicate_all(site, run, tiers, result)
     final = plan(site, run, tiers)
     if final.release:
         final = plan(site, run, _lasting(site, tiers, result))
-    try:
-        result.released.extend(release_all(site, run, final.release))
-    except LakemarkError as error:
-        result.pending.append(Pending.of(f"releases of {run}", error))
+    _release_all(site, run, final.release, result)
     result.pending.extend(
         Pending(
             what=f"{run}@{site.ledger.run(run).records[one.record].record.step} {one.tier}", why=one.why, planned=True
@@ -165,10 +161,17 @@ def _replicate(site: Site, move: Move, result: Demoted) -> LakemarkError | None:
     return None
 
 
-def _suspects(site: Site, run: str, rechecks: Iterable[Recheck]) -> list[Recheck]:
-    """Those that may turn out to be a source after all."""
+def _release_all(site: Site, run: str, releases: Sequence[Release], result: Demoted) -> None:
+    try:
+        released = release_all(site, run, releases)
+    except LakemarkError as error:
+        result.pending.append(Pending.of(f"releases of {run}", error))
+        return
+    result.released.extend(released.done)
     records = site.ledger.run(run).records
-    return [one for one in rechecks if records[one.record].replicas[one.place].suspect]
+    for one, why in released.failed:
+        step = records[one.record].record.step
+        result.pending.append(Pending.of(f"releasing {run}@{step} from {one.place.tier}", why))
 
 
 def _recheck(site: Site, run: str, rechecks: Iterable[Recheck], result: Demoted) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
 
-from lakemark.errors import NotFound, Refused, StoreUnavailable
+from lakemark.errors import LakemarkError, NotFound, Refused, StoreUnavailable
 from lakemark.model.entry import Draft
 from lakemark.model.instants import to_text
 from lakemark.model.ledger import Place, RecordState, Replica, RunState
-from lakemark.model.residence import Release
+from lakemark.model.residence import CLASSES, Release
 from lakemark.model.rollback import target_of
 from lakemark.ports import Checkpoint, CheckpointStore, Site
 from lakemark.ports.store import Listing
@@ -23,7 +26,11 @@ from lakemark.services.appending import (
     require_lasting,
     tier_key,
 )
-from lakemark.services.verify import look, record_looks
+from lakemark.services.verify import Look, look, record_looks
+from lakemark.services.witness import is_transient
+
+_FRESH: Final = timedelta(minutes=5)
+"""How long a read-back justifies a release."""
 
 
 def release(site: Site, run: str, record: str, *, tier: str, reason: str = "asked for") -> RecordState:
@@ -38,9 +45,10 @@ def release(site: Site, run: str, record: str, *, tier: str, reason: str = "aske
     found = recorded(state, record)
     if store.place not in found.replicas:
         raise NotFound(f"{run}@{found.record.step} has no replica in {tier}", advice=f"lakemark show {record[:12]}")
-    survivors = _prove(site, found, store.place)
-    chosen = Release(record=record, place=store.place, survivor=survivors[0].place, why=reason)
-    if not release_all(site, run, [chosen]):
+    released = release_all(site, run, [Release(record=record, place=store.place, survivor=store.place, why=reason)])
+    for _, error in released.failed:
+        raise error
+    if not released.done:
         raise Refused(
             f"{run}@{found.record.step} stays in {tier}: an open rollback goes back to it, or a survivor changed just now",
             advice=f"lakemark show {record[:12]}",
@@ -48,15 +56,47 @@ def release(site: Site, run: str, record: str, *, tier: str, reason: str = "aske
     return site.ledger.run(run).records[record]
 
 
-def release_all(site: Site, run: str, releases: Sequence[Release]) -> list[Release]:
-    """Forgets and drops what a plan chose, in one entry; answers what was done. Survivors that changed since are kept out."""
+@dataclass(slots=True, kw_only=True)
+class Released:
+    """done: forgotten and dropped. failed: what stays, and why."""
+
+    done: list[Release] = field(default_factory=list)
+    failed: list[tuple[Release, LakemarkError]] = field(default_factory=list)
+
+
+def release_all(site: Site, run: str, releases: Sequence[Release]) -> Released:
+    """Forgets and drops what a plan chose, each after its survivors were read back here and now, in full.
+
+    A proof is good for minutes: whatever reading takes, an entry follows the first of its proofs within five of them, and
+    what nobody could prove keeps nothing else. Raises Refused where a tier is not what the ledger knows or a clock is off.
+    """
+    result = Released()
     if not releases:
-        return []
-    for name in {one.place.tier for one in releases} | {one.survivor.tier for one in releases}:
+        return result
+    for name in {one.place.tier for one in releases}:
         require_identity(site, site.store(name))
         require_clock(site, site.store(name))
-    for name in {one.survivor.tier for one in releases}:
-        require_lasting(site.store(name))
+    ready: list[_Proven] = []
+    for one in releases:
+        leaving = frozenset(other.place for other in releases if other.record == one.record)
+        try:
+            ready.append(_proven(site, run, one, leaving=leaving))
+        except LakemarkError as error:
+            result.failed.append((one, error))
+        # The oldest proof of the batch decides: what is read meanwhile makes it no younger.
+        if ready and site.now() - ready[0].at >= _FRESH:
+            result.done.extend(_released(site, run, ready))
+            ready = []
+    result.done.extend(_released(site, run, ready))
+    return result
+
+
+def _released(site: Site, run: str, ready: Sequence[_Proven]) -> list[Release]:
+    """Appends what was seen and what goes, then drops it."""
+    if not ready:
+        return []
+    releases = [one.release for one in ready]
+    record_looks(site, run, [look for one in ready for look in one.looks])
     state = site.ledger.run(run)
     held = {one: _held(site, state.records[one.record], one.place) for one in releases}
     done: list[Release] = []
@@ -88,17 +128,56 @@ def release_all(site: Site, run: str, releases: Sequence[Release]) -> list[Relea
     return done
 
 
-def _prove(site: Site, found: RecordState, leaving: Place) -> list[Replica]:
-    """Survivors in other domains that were read back just now.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proven:
+    """A release whose survivors were read back. at: when the first of them was."""
 
-    Raises Refused where they are too few, StoreUnavailable where they might be enough and are away.
-    """
-    residence = site.policies.residence.get(leaving.tier)
-    domain = site.store(leaving).domain
+    release: Release
+    looks: tuple[Look, ...]
+    at: datetime
+
+
+def _proven(site: Site, run: str, one: Release, *, leaving: Collection[Place]) -> _Proven:
+    """Raises Refused where survivors are too few, StoreUnavailable where they might be enough and are away."""
+    found = site.ledger.run(run).records[one.record]
+    others = _survivors(site, found, one.place, leaving=leaving)
+    needed = max(1, site.policies.copies)
+    looks: list[Look] = []
+    at = site.now()
+    for replica in others:
+        looks.append(_witnessed(site, found, replica.place))
+        at = at if len(looks) > 1 else site.now()
+        good = [seen.place for seen in looks if seen.ok and site.store(seen.place).expires() is None]
+        if len({site.store(place).domain for place in good}) >= needed:
+            why = f"{one.why}; {good[0].tier} was read back at {to_text(site.now())}"
+            chosen = replace(one, survivor=good[0], why=why)
+            return _Proven(release=chosen, looks=tuple(seen for seen in looks if seen.error is None), at=at)
+    record_looks(site, run, [seen for seen in looks if seen.error is None])
+    raise _too_few(site, found, one.place, looks)
+
+
+def _witnessed(site: Site, found: RecordState, place: Place) -> Look:
+    """Read back, unless the store's clock tells that nobody knows how long it has settled."""
+    try:
+        require_clock(site, site.store(place))
+    except LakemarkError as error:
+        record = found.record
+        return Look(record=record.id, run=record.run, step=record.step, place=place, error=error)
+    return look(site, found, place)
+
+
+def _survivors(site: Site, found: RecordState, leaving_from: Place, *, leaving: Collection[Place]) -> list[Replica]:
+    """Sound ones in other domains that have settled, nearest first, without what leaves with it. Raises Refused."""
+    residence = site.policies.residence.get(leaving_from.tier)
+    domain = site.store(leaving_from).domain
     others = [
         replica
         for place, replica in found.replicas.items()
-        if replica.sound and place.node is None and place.tier in site.tiers and site.tiers[place.tier].domain != domain
+        if replica.sound
+        and place.node is None
+        and place.tier in site.tiers
+        and place not in leaving
+        and site.tiers[place.tier].domain != domain
     ]
     late = [r for r in others if residence and site.now() - r.replicated_at <= residence.settle]
     if others and len(late) == len(others) and residence:
@@ -107,29 +186,31 @@ def _prove(site: Site, found: RecordState, leaving: Place) -> list[Replica]:
             f"the other replicas of {found.record.run}@{found.record.step} settle until {to_text(due)}",
             advice="Try again after that: a store that loses power may still lose what it just took.",
         )
-    looks = [look(site, found, replica.place) for replica in others if replica not in late]
-    record_looks(site, found.record.run, [one for one in looks if one.error is None])
-    read = [replica for replica in others if any(one.ok and one.place == replica.place for one in looks)]
-    good = [replica for replica in read if site.store(replica.place).expires() is None]
-    domains = {site.tiers[replica.place.tier].domain for replica in good}
-    if len(domains) < max(1, site.policies.copies):
-        for replica in read:
-            require_lasting(site.store(replica.place))
-        seen = "; ".join(
-            f"{one.place.tier}: {one.error or (one.damages[0].why if one.damages else 'ok')}" for one in looks
+    settled = [replica for replica in others if replica not in late]
+    return sorted(settled, key=lambda replica: CLASSES.index(site.tiers[replica.place.tier].tier_class))
+
+
+def _too_few(site: Site, found: RecordState, leaving: Place, looks: Sequence[Look]) -> LakemarkError:
+    """Why it stays, by what was seen."""
+    needed = max(1, site.policies.copies)
+    what = f"releasing {found.record.run}@{found.record.step} from {leaving.tier}"
+    try:
+        for one in looks:
+            if one.ok:
+                require_lasting(site.store(one.place))
+    except LakemarkError as error:
+        return error
+    domains = {site.store(one.place).domain for one in looks if one.ok}
+    seen = "; ".join(f"{one.place.tier}: {one.error or (one.damages[0].why if one.damages else 'ok')}" for one in looks)
+    away = {site.store(one.place).domain for one in looks if one.error is not None and is_transient(one.error)}
+    if away and len(domains | away) >= needed:
+        return StoreUnavailable(
+            f"{what}: {seen}", advice="Try again when they answer: they are read back before it goes."
         )
-        away = {site.tiers[one.place.tier].domain for one in looks if isinstance(one.error, StoreUnavailable)}
-        if away and len(domains | away) >= max(1, site.policies.copies):
-            raise StoreUnavailable(
-                f"releasing {found.record.run}@{found.record.step} from {leaving.tier}: {seen}",
-                advice="Try again when they answer: they are read back before it goes.",
-            )
-        raise Refused(
-            f"releasing {found.record.run}@{found.record.step} from {leaving.tier} needs {max(1, site.policies.copies)} proven "
-            f"replica(s) in other failure domains; it has {len(domains)} ({seen or 'none'})",
-            advice="Replicate it further down first: lakemark replicate … --to TIER",
-        )
-    return good
+    return Refused(
+        f"{what} needs {needed} proven replica(s) in other failure domains; it has {len(domains)} ({seen or 'none'})",
+        advice="Replicate it further down first: lakemark replicate … --to TIER",
+    )
 
 
 def _held(site: Site, found: RecordState, place: Place) -> Checkpoint:
