@@ -158,7 +158,7 @@ def test_runs_that_open_and_commit_while_others_write_the_branch(yard, site, scr
         assert [one.commit for one in record.data] == [ref.commit]
         assert (pin.commit, pin.strength) == (ref.commit, Strength.GUARDED)
         assert scratch.data.pin_strength(ref.repository, ref.commit, branch=pin.branch) is Strength.GUARDED
-        assert scratch.data.readable(ref.repository, ref.commit, sample=8) == ()
+        assert scratch.data.readable(ref.repository, ref.commit, sample=8, seed=1).lost == ()
         kept[ref.commit, pin.branch] += 1
     assert kept.total() == 4
     assert len(kept) == len({commit for commit, _ in kept}), "one commit has two pins"

@@ -73,7 +73,7 @@ def test_what_can_t_be_opened_says_why(world):
     with pytest.raises(NotFound):
         world.open(data=["data/nobranch"])
     world.open(data=["data/main"])
-    with pytest.raises(Usage, match="is open on"):
+    with pytest.raises(Refused, match="is open on"):
         world.open(data=["data/other"])
     world.data.reachable = False
     with pytest.raises(StoreUnavailable):
@@ -138,7 +138,7 @@ def test_a_pin_that_somebody_took_away_is_made_again(world):
     world = World(guarding=False, policies=replace(POLICIES, require_pin=Strength.PLAIN))
     made = world.open()
     world.data.set_branch("data", made.pins[0].branch, None)
-    assert "the pin of" in " ".join(world.sweep().said)
+    assert "made the pin again of data@" in " ".join(world.sweep().said)
     assert world.data.head("data", made.pins[0].branch) is not None
     assert world.sweep().said == []
     world.data.set_branch("data", made.pins[0].branch, world.change_data(7))
@@ -250,10 +250,10 @@ def test_what_a_branch_was_at_by_our_own_looks(world):
     second = world.change_data(2)
     at["moved"] = world.clock()
     world.clock.wait(minutes=5)
-    assert observe(world.site()) == [f"data/main is at {second[:12]}"]
+    assert observe(world.site()).said == [f"data/main is at {second[:12]}"]
     world.clock.wait(minutes=5)
     world.data.set_branch("data", "main", None)
-    assert observe(world.site()) == ["data/main is gone"]
+    assert observe(world.site()).said == ["data/main is gone"]
     site = world.site()
     assert head_at(site, "data", "main", at["looked again"]).precision == "observed"
     assert head_at(site, "data", "main", at["looked again"]).commit == first
@@ -261,7 +261,7 @@ def test_what_a_branch_was_at_by_our_own_looks(world):
     assert between.commit == first
     assert "may have moved between" in between.precision
     assert head_at(site, "data", "main", world.clock()).commit is None
-    assert observe(world.site()) == []
+    assert observe(world.site()).said == []
 
 
 def test_before_any_look_of_ours_it_is_an_estimate(world):

@@ -173,7 +173,7 @@ def test_a_target_that_was_lost_meanwhile_is_refused(run, kind, when):
     with pytest.raises(Refused, match=kind):
         calls[when]()
     assert run.state().timeline == 1
-    assert not [name for name in run.data.branches("data") if name.startswith("rollback")]
+    assert not [name for name in run.data.all_branches("data") if name.startswith("rollback")]
 
 
 def test_ordinary_commits_do_not_spoil_a_plan(run):

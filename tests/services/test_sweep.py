@@ -120,7 +120,7 @@ def test_with_every_server_down_committing_still_works_and_catches_up(world):
     assert [made.record.step for made in swept.committed] == [100]
     assert world.at(100).record.bound
     waiting = {one.what for one in swept.pending if one.transient}
-    assert waiting >= {"tier warm", "tier cold", "data branches", "pins"}
+    assert waiting >= {"tier warm", "tier cold", "the data branch data/main", "the 1 pin(s) in data"}
     assert set(world.at(100).replicas) == {world.hot.place}
     with pytest.raises(StoreUnavailable):
         replicate(world.site(), RUN, world.at(100).record.id, to="warm")

@@ -15,7 +15,8 @@
     │   └── AnswerDamaged        the reading itself lied or broke off: read again before blaming anybody
     ├── Refused               7  policy, hold, cap, tier identity, clock, approval: a person decides
     │   ├── NameTaken            a place keeps other bytes under the name ours would have there
-    │   └── NoRoom               a disk is full, or at its limit: it can be done once there is room
+    │   ├── NoRoom               a disk is full, or at its limit: it can be done once there is room
+    │   └── PinReleased          somebody let a data pin go by its marker: another name keeps the data
     ├── Misconfigured         2  names the file and the key: mend the configuration
     │   └── Usage             2  an argument or variable that does not parse, or is ambiguous
     ├── Denied                8  EACCES, EPERM, or another owner's repository or file
@@ -55,6 +56,7 @@ __all__ = [
     "NoReplica",
     "NoRoom",
     "NotFound",
+    "PinReleased",
     "Refused",
     "SourceDamaged",
     "StoreUnavailable",
@@ -213,6 +215,14 @@ class NameTaken(Refused):
 
     Trying again does not help; the checkpoint can be kept anywhere else. Its kind is Refused's.
     """
+
+    @property
+    def kind(self) -> str:
+        return Refused.__name__
+
+
+class PinReleased(Refused):
+    """A pin's guard was opened by a release marker: under that name nothing keeps the data again. Its kind is Refused's."""
 
     @property
     def kind(self) -> str:

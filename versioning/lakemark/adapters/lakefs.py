@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
-from functools import partial
+from fnmatch import fnmatchcase
+from functools import partial, wraps
 from itertools import islice
-from typing import Final
+from random import Random
+from typing import Final, ParamSpec, TypeVar, cast
 
 from lakemark.adapters import lakefs_errors as errors
 from lakemark.adapters import lakefs_history as history
 from lakemark.adapters.lakefs_pins import Pins
-from lakemark.adapters.lakefs_samples import spread
+from lakemark.adapters.lakefs_samples import drawn
 from lakemark.adapters.lakefs_server import Server, full
-from lakemark.errors import Conflict, Corrupt, DataGone, NotFound, Refused, quoted
+from lakemark.errors import Conflict, Corrupt, DataGone, Denied, NotFound, Refused, quoted
 from lakemark.model.data_ids import is_commit_id
-from lakemark.ports.data import DataCommit, DataDiff, HeadAt, MadePin, Strength
+from lakemark.ports.data import DataCommit, DataDiff, HeadAt, MadePin, PinAsked, PinSeen, Sampled, Strength
 
-TIMEOUT_SECONDS: Final = (5.0, 60.0)
+TIMEOUT_SECONDS: Final = (5.0, 30.0)
+CALL_SECONDS: Final = 45.0
 SETTLE_SECONDS: Final = 8.0
 _ATTEMPTS: Final = 5
 _SAMPLE: Final = 10
 _RESTORES: Final = "lakemark_restores"
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _timed(call: Callable[_P, _R]) -> Callable[_P, _R]:
+    """A method of few requests, over within CALL_SECONDS: a server that answers each of them late holds nobody up for minutes."""
+
+    @wraps(call)
+    def timed(*given: _P.args, **named: _P.kwargs) -> _R:
+        with cast("LakeFS", given[0]).within(CALL_SECONDS):
+            return call(*given, **named)
+
+    return timed
 
 
 class LakeFS:
@@ -45,6 +64,11 @@ class LakeFS:
         self._server = server(endpoint, access_key_id, secret_access_key, timeout_seconds=timeout_seconds)
         self._pins = Pins(self._server, settle_seconds=settle_seconds)
 
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """See `Server.within`."""
+        return self._server.within(seconds)
+
+    @_timed
     def resolve(self, repository: str, ref: str) -> DataCommit:
         if is_commit_id(ref):
             return self._server.commit(repository, ref)
@@ -56,24 +80,38 @@ class LakeFS:
             )
         return self._server.commit(repository, commit)
 
+    @_timed
     def pin(self, repository: str, commit: str, *, branch: str, nonce: str) -> MadePin:
         return self._pins.make(repository, full(commit), branch=branch, nonce=nonce)
 
+    @_timed
     def pin_strength(self, repository: str, commit: str, *, branch: str) -> Strength:
         return self._pins.strength(repository, full(commit), branch=branch)
 
+    @_timed
     def unpin(self, repository: str, commit: str, *, branch: str, nonce: str, reason: str) -> None:
         self._pins.release(repository, full(commit), branch=branch, nonce=nonce, reason=reason)
 
-    def readable(self, repository: str, commit: str, *, sample: int) -> tuple[str, ...]:
+    @_timed
+    def pins_seen(
+        self, repository: str, pins: Sequence[PinAsked], *, tries: Collection[str] = ()
+    ) -> Mapping[str, PinSeen]:
+        return self._pins.seen(repository, pins, tries=tries)
+
+    def readable(self, repository: str, commit: str, *, sample: int | None, seed: int) -> Sampled:
         def page(prefix: str, after: str, amount: int) -> tuple[list[tuple[str, int]], bool]:
             return self._server.objects(repository, commit, prefix=prefix, after=after, page=amount)
 
         self._server.commit(repository, commit)
-        return tuple(
-            path for path, size_bytes in spread(page, sample) if self._lost(repository, commit, path, size_bytes)
-        )
+        if sample is None:
+            chosen = list(self.list(repository, commit))
+            of, whole = len(chosen), True
+        else:
+            chosen, of, whole = drawn(page, sample, chance=Random(seed))  # noqa: S311 - chooses objects, keeps no secret
+        lost = tuple(path for path, size_bytes in chosen if self._lost(repository, commit, path, size_bytes))
+        return Sampled(lost=lost, read=len(chosen), of=of, whole=whole, seed=seed)
 
+    @_timed
     def branch_at(self, repository: str, name: str, commit: str) -> None:
         made = self._server.make_branch(repository, name, commit, hidden=False, expect=(errors.CONFLICT,))
         if made.ok:
@@ -85,15 +123,21 @@ class LakeFS:
                 advice="Look at what it is for; another name works.",
             )
 
+    @_timed
     def delete_branch(self, repository: str, name: str, *, only_at: str) -> bool:
         """As in `DataVersions`; False too where it has uncommitted changes. Comparing and deleting are two steps."""
         if self._server.head(repository, name) != full(only_at) or self._server.staged(repository, name):
             return False
         return self._server.drop_branch(repository, name, expect=(errors.NOT_FOUND,)).ok
 
+    @_timed
     def head(self, repository: str, branch: str) -> str | None:
         return self._server.head(repository, branch)
 
+    def branches(self, repository: str, *, prefix: str = "") -> Mapping[str, str]:
+        return self._server.branches(repository, prefix=prefix, hidden=False)
+
+    @_timed
     def head_at(self, repository: str, branch: str, at: datetime) -> HeadAt:
         """As in `DataVersions`. A naive `at` is a ValueError; NotFound where there is no such branch now."""
         if at.tzinfo is None:
@@ -101,6 +145,7 @@ class LakeFS:
             raise ValueError(message)
         return history.head_at(self._server.history(repository, self._head(repository, branch)), at)
 
+    @_timed
     def move_branch(self, repository: str, branch: str, commit: str, *, message: str) -> str:
         """As in `DataVersions`. Asked again with the same words while nothing followed, it answers what it made."""
         target, head = self._server.commit(repository, commit), self._head(repository, branch)
@@ -135,6 +180,19 @@ class LakeFS:
                 advice="Commit or reset them in lakeFS, or open a new branch instead.",
             )
         raise errors.error_for(made.status, made.message, about=f"restoring {commit} on branch {quoted(branch)}")
+
+    @_timed
+    def movable(self, repository: str, branch: str) -> str | None:
+        if self._server.head(repository, branch) is None:
+            return "there is no such branch"
+        if self._server.staged(repository, branch):
+            return "it has uncommitted changes, which a restore would bury"
+        try:
+            rules = self._server.protected(repository)[0]
+        except Denied:
+            return None  # who may not read the rules learns by trying
+        rule = next((rule for rule in rules if fnmatchcase(branch, rule)), None)
+        return None if rule is None else f"the protection rule {rule} forbids commits to it"
 
     def diff(self, repository: str, left: str, right: str, *, limit: int = 10_000) -> DataDiff:
         counts = {"added": 0, "removed": 0, "changed": 0}

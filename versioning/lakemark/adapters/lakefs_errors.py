@@ -64,9 +64,29 @@ def error_for(status: int, message: str, *, about: str) -> LakemarkError:
         return Conflict(seen, advice="Look at what is there now, then ask again.")
     if status == PRECONDITION_FAILED:
         return Refused(seen, advice="A hook of the data repository refused it: see its actions in lakeFS.")
-    if status in _TRANSIENT or status >= _SERVER_ERRORS:
+    if may_pass(status):
         return _failed(seen, message)
     return Usage(seen, advice=_NAMES)
+
+
+def may_pass(status: int) -> bool:
+    """Whether the same request may be answered otherwise in a moment."""
+    return status in _TRANSIENT or status >= _SERVER_ERRORS
+
+
+def silent(endpoint: str, seconds: float) -> StoreUnavailable:
+    """It was asked a moment ago, and said nothing: nobody waits for that again so soon."""
+    return StoreUnavailable(
+        f"the lakeFS server {endpoint} said nothing for {seconds:g} s a moment ago", advice="It is asked again soon."
+    )
+
+
+def too_slow(endpoint: str, about: str) -> StoreUnavailable:
+    """All that one call asks took longer than a call may."""
+    return StoreUnavailable(
+        f"the lakeFS server {endpoint} answers too slowly: given up before {about}",
+        advice="The same call may work later; see what keeps the server busy.",
+    )
 
 
 def unreachable(endpoint: str, error: Exception) -> StoreUnavailable:

@@ -11,6 +11,9 @@ killed at any point leaves what the next one goes on from::
 
     making-<pin> at C -> upload the action -> commit G -> pin at G -> see that it resists deleting -> drop making-<pin>
 
+Whether the guard holds is never taken from how it looks alone: `make`, and `seen` for the pins it is told to try, ask the
+server to delete the pin while making-<pin> holds the same commit. A server whose actions are off lets it go.
+
 A merge *into* a pin is judged by the actions of what is merged: lakeFS lets through a source without the guard.
 `strength` sees it, as everything else, by looking.
 """
@@ -20,14 +23,14 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from lakemark.adapters import lakefs_errors as errors
 from lakemark.adapters.lakefs_server import Server
-from lakemark.errors import Conflict, NotFound, Refused, Usage, quoted
-from lakemark.ports.data import MadePin, Strength
+from lakemark.errors import Conflict, Denied, NotFound, PinReleased, Refused, Usage, quoted
+from lakemark.ports.data import MadePin, PinAsked, PinSeen, Strength
 
 GUARD_PATH: Final = "_lakefs_actions/lakemark.yaml"
 RELEASED: Final = "lakemark-released"
@@ -99,16 +102,18 @@ class Pins:
             if standing is None:
                 unguarded = self._try(repository, commit, branch=branch, nonce=nonce)
                 continue
-            self._server.drop_branch(repository, _making(branch), expect=(errors.NOT_FOUND, *_REFUSALS))
-            if standing.guard_nonce is None:
-                why = unguarded or "an earlier attempt found that it can't be guarded"
-            elif standing.guard_nonce != nonce:
+            if standing.guard_nonce is None and unguarded is None:
+                unguarded = self._strengthened(repository, commit, branch=branch, nonce=nonce)
+                continue
+            if standing.guard_nonce not in (None, nonce):
                 raise Conflict(
                     f"branch {branch} of {quoted(repository)} is a pin of {commit[:12]} with another nonce",
                     advice="Pin under a new name.",
                 )
-            else:
-                why = open_rule or self._unprotected(repository, branch) or ""
+            if standing.guard_nonce == nonce:
+                unguarded = unguarded or self._let_go(repository, branch, standing.head, commit=commit)
+            self._server.drop_branch(repository, _making(branch), expect=(errors.NOT_FOUND, *_REFUSALS))
+            why = unguarded or open_rule or self._unprotected(repository, branch) or ""
             return MadePin(
                 repository=repository,
                 commit=commit,
@@ -120,6 +125,47 @@ class Pins:
             f"branch {branch} of {quoted(repository)} came and went {_ATTEMPTS} times while it was being made",
             advice="Something deletes branches there; find it before training on this data.",
         )
+
+    def seen(self, repository: str, pins: Sequence[PinAsked], *, tries: Collection[str]) -> Mapping[str, PinSeen]:
+        """See `DataVersions.pins_seen`."""
+        heads = self._server.branches(repository, prefix="pin-", hidden=True)
+        ruled, released = self._has_rule(repository), self._server.written(repository, RELEASED)
+        found = {pin.branch: self._seen(repository, pin, heads, ruled=ruled, released=released) for pin in pins}
+        open_server = None
+        for name in tries:
+            one = found.get(name)
+            if one is None or one.strength is not Strength.GUARDED or one.head is None:
+                continue
+            commit = next(pin.commit for pin in pins if pin.branch == name)
+            open_server = self._let_go(repository, name, one.head, commit=commit)
+            self._server.drop_branch(repository, _making(name), expect=(errors.NOT_FOUND, *_REFUSALS))
+            if open_server is not None:
+                break
+            found[name] = replace(one, tried=True)
+        if open_server is None:
+            return found
+        weak = {
+            name: replace(one, strength=Strength.PLAIN, why=open_server, tried=True)
+            for name, one in found.items()
+            if one.strength is Strength.GUARDED
+        }
+        return found | weak
+
+    def _seen(
+        self, repository: str, pin: PinAsked, heads: Mapping[str, str], *, ruled: bool, released: Collection[str]
+    ) -> PinSeen:
+        head = heads.get(pin.branch)
+        if head is None:
+            return PinSeen(strength=Strength.NONE, why="its branch is gone")
+        if head == pin.commit:
+            return PinSeen(strength=Strength.PLAIN, head=head, why="it has no guard")
+        if head != pin.proven and self._guard_nonce(repository, pin.commit, head) != pin.nonce:
+            return PinSeen(strength=Strength.NONE, head=head, why="its branch was moved: it keeps another commit now")
+        if f"{pin.branch}/{pin.nonce}" in released:
+            return PinSeen(strength=Strength.PLAIN, head=head, why="somebody released it: its guard stands open")
+        if not ruled:
+            return PinSeen(strength=Strength.PLAIN, head=head, why=f"no protection rule for {PATTERN}")
+        return PinSeen(strength=Strength.GUARDED, head=head)
 
     def strength(self, repository: str, commit: str, *, branch: str) -> Strength:
         try:
@@ -158,22 +204,47 @@ class Pins:
 
     def _try(self, repository: str, commit: str, *, branch: str, nonce: str) -> str | None:
         """One attempt at making it; the caller looks at what came of it. Answers why it is not guarded."""
-        if self._released(repository, branch, nonce):
-            raise Refused(
-                f"the pin {branch} of {quoted(repository)} was released: its guard would open at once",
-                advice="Pin under a new name, with a new nonce.",
-            )
+        self._require_closed(repository, branch, nonce)
         found, why = self._guarded(repository, commit, branch=branch, nonce=nonce)
         if found is None and why is None:
             return None
         self._branch(repository, branch, found or commit)
+        return why
+
+    def _strengthened(self, repository: str, commit: str, *, branch: str, nonce: str) -> str | None:
+        """One attempt at giving a plain pin its guard; answers why it can have none. making-<branch> holds the data meanwhile."""
+        self._require_closed(repository, branch, nonce)
+        found, why = self._guarded(repository, commit, branch=branch, nonce=nonce)
         if found is None:
             return why
-        # While making-<branch> still holds the guard: a server that runs no hooks is found out at no risk.
-        if self._server.drop_branch(repository, branch, expect=(errors.NOT_FOUND, *_REFUSALS)).ok:
-            self._branch(repository, branch, commit)
-            return "the server runs no actions: it let the pin be deleted"
+        gone = self._server.drop_branch(repository, branch, expect=(errors.NOT_FOUND, *_REFUSALS))
+        if gone.status in _REFUSALS:
+            return f"the repository does not let the plain branch go: {gone.message}"
+        self._branch(repository, branch, found)
         return None
+
+    def _let_go(self, repository: str, branch: str, head: str, *, commit: str) -> str | None:
+        """Asks the server to delete the guarded pin; answers what that says against its guard, where it did.
+
+        making-<branch> holds the same commit meanwhile, so nothing is lost by asking; the caller removes it. A pin that
+        was let go stands at the plain commit afterwards: what guards nothing does not look like a guard.
+        """
+        held = self._server.make_branch(
+            repository, _making(branch), head, hidden=True, expect=(errors.CONFLICT, *_REFUSALS)
+        )
+        if not held.ok and self._server.head(repository, _making(branch)) != head:
+            return None  # nothing would hold the data: what was not tried is not called weak
+        if not self._server.drop_branch(repository, branch, expect=(errors.NOT_FOUND, *_REFUSALS)).ok:
+            return None
+        self._branch(repository, branch, commit)
+        return "the server runs no actions: it let the pin be deleted"
+
+    def _require_closed(self, repository: str, branch: str, nonce: str) -> None:
+        if self._released(repository, branch, nonce):
+            raise PinReleased(
+                f"the pin {branch} of {quoted(repository)} was released: its guard would open at once",
+                advice="Pin under a new name, with a new nonce.",
+            )
 
     def _guarded(self, repository: str, commit: str, *, branch: str, nonce: str) -> tuple[str | None, str | None]:
         """The guard's commit on top of `commit`, or why there can be none; neither where another process interfered."""
@@ -278,12 +349,19 @@ class Pins:
         return first
 
     def _has_rule(self, repository: str) -> bool:
-        return PATTERN in self._server.protected(repository)[0]
+        """False too where the rules may not be read: a rule nobody can see is not relied on."""
+        try:
+            return PATTERN in self._server.protected(repository)[0]
+        except Denied:
+            return False
 
     def _protect(self, repository: str) -> str | None:
         """Adds our rule to those that are there; answers why it can't."""
         for _ in range(_ATTEMPTS):
-            patterns, tag = self._server.protected(repository)
+            try:
+                patterns, tag = self._server.protected(repository)
+            except Denied as error:
+                return f"the repository's protection rules may not be read: {error}"
             if PATTERN in patterns:
                 return None
             answer = self._server.protect(repository, [*patterns, PATTERN], only_if=tag, expect=_REFUSALS)

@@ -7,7 +7,10 @@ most statuses as one exception: so every call goes through `Server.ask`, which n
 from __future__ import annotations
 
 import io
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -18,12 +21,16 @@ from lakefs_client import models
 from lakefs_client.client import LakeFSClient
 
 from lakemark.adapters import lakefs_errors as errors
-from lakemark.errors import NotFound, Usage, quoted
+from lakemark.errors import NotFound, StoreUnavailable, Usage, quoted
 from lakemark.model.data_ids import is_commit_id
 from lakemark.ports.data import DataCommit
 
 CHUNK_BYTES: Final = 1 << 20
+SILENT_SECONDS: Final = 15.0
 _OK: Final = 200
+_READS: Final = ("get_", "list_", "log_", "diff_", "stat_")
+_PAUSES: Final = (0.1, 0.4)
+_NO_RIGHT: Final = "insufficient permissions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +46,20 @@ class Said:
         return self.status == _OK
 
 
+@dataclass(frozen=True, slots=True)
+class _Unasked:
+    """A failing status that nobody asked to see."""
+
+    status: int
+    message: str
+
+
 class Server:
     """A lakeFS server and who we are to it. Safe to share between threads.
 
-    page: entries asked for at a time: from 2 to 1000, the most that a server gives.
+    page: entries asked for at a time: from 2 to 1000, the most that a server gives. timeout_seconds: to connect, and
+    between two bytes of an answer. Whoever asked in vain for that long spares the next ones the wait: for
+    SILENT_SECONDS every call fails at once.
     """
 
     page: int = 1000
@@ -51,34 +68,86 @@ class Server:
         self, endpoint: str, access_key_id: str, secret_access_key: str, *, timeout_seconds: tuple[float, float]
     ) -> None:
         setup = lakefs_client.Configuration(host=endpoint, username=access_key_id, password=secret_access_key)
-        # Connecting is tried twice. What was sent is never sent again, unless it only reads.
-        setup.retries = urllib3.Retry(connect=1, read=1, redirect=0, status=0, other=0, allowed_methods={"GET", "HEAD"})
+        # Connecting is tried twice. What was sent is sent again by `ask` alone, which knows what only reads.
+        setup.retries = urllib3.Retry(connect=1, read=0, redirect=0, status=0, other=0)
         self.endpoint = endpoint
         self.timeout = timeout_seconds
         self.client = LakeFSClient(setup)
         self.client._api.user_agent = "lakemark"  # noqa: SLF001 - the wrapper hides the client it wraps
+        self._call = threading.local()
+        self._silent_until = 0.0
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """What this thread asks inside is over after `seconds`: StoreUnavailable then. Inside another, the nearer end counts."""
+        outer: float | None = getattr(self._call, "until", None)
+        until = time.monotonic() + seconds
+        self._call.until = until if outer is None else min(outer, until)
+        try:
+            yield
+        finally:
+            self._call.until = outer
 
     def ask(self, call: Any, *given: Any, about: str, expect: tuple[int, ...] = (), **named: Any) -> Said:  # noqa: ANN401 - a method of the client, which has no types
         """Calls the server; every status that is neither success nor in `expect` is raised as our error.
 
-        about: what is asked for, as the errors say it.
+        about: what is asked for, as the errors say it. What only reads is asked again, twice, where the server fails or
+        breaks off; not where it is silent, which would only double the wait.
         """
+        for pause in _PAUSES if call.__name__.startswith(_READS) else ():
+            try:
+                answer = self._once(call, *given, about=about, expect=expect, **named)
+            except urllib3.exceptions.HTTPError as error:
+                if _is_silence(error):
+                    raise self._unreachable(error) from error
+            else:
+                if isinstance(answer, Said):
+                    return answer
+                if not errors.may_pass(answer.status):
+                    raise errors.error_for(answer.status, answer.message, about=about)
+            time.sleep(pause)
         try:
-            return Said(_OK, value=call(*given, _request_timeout=self.timeout, **named))
+            last = self._once(call, *given, about=about, expect=expect, **named)
+        except urllib3.exceptions.HTTPError as error:
+            raise self._unreachable(error) from error
+        if isinstance(last, Said):
+            return last
+        raise errors.error_for(last.status, last.message, about=about)
+
+    def _once(self, call: Any, *given: Any, about: str, expect: tuple[int, ...], **named: Any) -> Said | _Unasked:  # noqa: ANN401 - as in `ask`
+        """One request. Raises urllib3's HTTPError where no answer came."""
+        try:
+            return Said(_OK, value=call(*given, _request_timeout=self._timeout(about), **named))
         except lakefs_client.ApiException as error:
             status, message = int(error.status or 0), errors.said(error.body)
-            if status in expect:
-                return Said(status, message)
             if not status:
                 raise errors.unreachable(self.endpoint, error) from error
-            raise errors.error_for(status, message, about=about) from error
+            if status == errors.UNAUTHORIZED and _NO_RIGHT in message:
+                status = errors.FORBIDDEN  # the server knows who asks: they may not do it
+            return Said(status, message) if status in expect else _Unasked(status, message)
         except urllib3.exceptions.LocationValueError as error:
             raise errors.not_lakefs(self.endpoint, error) from error
-        except urllib3.exceptions.HTTPError as error:
-            raise errors.unreachable(self.endpoint, error) from error
         except (lakefs_client.OpenApiException, AttributeError, TypeError, ValueError) as error:
             # How the client takes an answer that has not the fields it should.
             raise errors.not_lakefs(self.endpoint, error) from error
+
+    def _timeout(self, about: str) -> tuple[float, float]:
+        """For the next request. Raises StoreUnavailable where the server was silent just now, or the time is over."""
+        now = time.monotonic()
+        if now < self._silent_until:
+            raise errors.silent(self.endpoint, self.timeout[1])
+        until: float | None = getattr(self._call, "until", None)
+        if until is None:
+            return self.timeout
+        if now >= until:
+            raise errors.too_slow(self.endpoint, about)
+        connect, read = self.timeout
+        return min(connect, until - now), min(read, until - now)
+
+    def _unreachable(self, error: urllib3.exceptions.HTTPError) -> StoreUnavailable:
+        if _is_silence(error):
+            self._silent_until = time.monotonic() + SILENT_SECONDS
+        return errors.unreachable(self.endpoint, error)
 
     def commit(self, repository: str, commit: str) -> DataCommit:
         """The commit with this full id. Raises Usage for anything shorter, NotFound."""
@@ -122,6 +191,38 @@ class Server:
             if not answer.value.pagination.has_more or len(commits) <= fresh:
                 return
             start, fresh = commits[-1].id, 1
+
+    def branches(self, repository: str, *, prefix: str, hidden: bool) -> dict[str, str]:
+        """All branches whose names begin with `prefix`, and their heads; hidden ones too where asked for."""
+        about = f"branches of data repository {quoted(repository)}"
+        found: dict[str, str] = {}
+        after = ""
+        while True:
+            answer = self.ask(
+                self.client.branches_api.list_branches, repository, prefix=prefix, after=after, amount=self.page,
+                show_hidden=hidden, about=about,
+            ).value  # fmt: skip
+            found.update((str(one.id), str(one.commit_id)) for one in answer.results)
+            if not answer.pagination.has_more:
+                return found
+            after = str(answer.pagination.next_offset)
+
+    def written(self, repository: str, branch: str) -> set[str]:
+        """All paths on the branch, committed or not; none where there is no such branch."""
+        about = f"objects on branch {quoted(branch)} of data repository {quoted(repository)}"
+        found: set[str] = set()
+        after = ""
+        while True:
+            call = self.client.objects_api.list_objects
+            answer = self.ask(
+                call, repository, branch, after=after, amount=self.page, about=about, expect=(errors.NOT_FOUND,)
+            )
+            if not answer.ok:
+                return found
+            found.update(str(item.path) for item in answer.value.results)
+            if not answer.value.pagination.has_more:
+                return found
+            after = str(answer.value.pagination.next_offset)
 
     def differences(
         self, repository: str, left: str, right: str, *, page: int | None = None
@@ -275,6 +376,12 @@ def full(commit: str) -> str:
             advice="Resolve the branch or tag first: `lakemark run open` shows what it stands for.",
         )
     return commit
+
+
+def _is_silence(error: Exception) -> bool:
+    """Whether the server took the connection, or would not, and said nothing for as long as we wait."""
+    reason = getattr(error, "reason", None) or error
+    return isinstance(reason, urllib3.exceptions.TimeoutError)
 
 
 def plain_commit(said: Any) -> DataCommit:  # noqa: ANN401 - the client has no types

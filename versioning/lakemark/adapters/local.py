@@ -17,7 +17,7 @@ from lakemark.adapters.matching import digest_of, matches
 from lakemark.adapters.restoring import restore_tree
 from lakemark.adapters.restoring_parts import restore_parts
 from lakemark.errors import NotFound, quoted
-from lakemark.model.canonical import JSON
+from lakemark.model.canonical import JSON, parse
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.record import DataRef
 from lakemark.ports import Fetch, KnownFile, OnDisk, Pointer, Progress, Restored, RunFile, Sparse, Spooled
@@ -108,6 +108,12 @@ class LocalWorkspace:
 
     def save_json(self, path: Path, value: JSON) -> None:
         run_files.save_json(path, value)
+
+    def load_json(self, path: Path) -> JSON:
+        try:
+            return parse(path.read_bytes())
+        except (OSError, ValueError):
+            return None
 
 
 def _moved(path: Path, into: Path) -> Path:

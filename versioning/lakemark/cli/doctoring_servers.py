@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -15,6 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 from lakemark.cli.output import short
 from lakemark.cli.prefect_api import PrefectApi
 from lakemark.errors import Denied, Incomplete, Refused, StoreUnavailable
+from lakemark.ports import Strength
 from lakemark.services.doctor import Examination
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ def examinations(here: Session) -> Iterator[Examination]:
                 run=partial(_probe, here, probe),
                 advice=f"Look at {wanted.endpoint}, repository {wanted.repository}, branch {wanted.branch}.",
             )
+        yield Examination(name="pin, made and removed", run=partial(_pin_made, here))
         yield Examination(name="pins", run=partial(_pins, here), advice="`lakemark sweep` makes missing pins again.")
     api = PrefectApi.of(here.parts.keys)
     if api is not None:
@@ -79,22 +82,53 @@ def _probe(here: Session, probe: Check[Any]) -> str:
 
 
 def _pins(here: Session) -> str:
-    from lakemark.ports import Strength
+    """What the pins in use are worth; of each repository one guard is tried."""
+    from lakemark.services.pins import looked_at, weaker
 
-    order = (Strength.NONE, Strength.PLAIN, Strength.GUARDED)
     data, least = here.site.data, here.site.policies.require_pin
+    pins = [pin for pin in here.site.ledger.site().pins.values() if pin.state == "pinned"]
+    if data is None or not pins:
+        return "none yet"
+    looked = looked_at(data, pins, proven={})
+    for _, error in looked.failed:
+        raise error
     counts: dict[str, int] = {}
-    for pin in here.site.ledger.site().pins.values():
-        if pin.state != "pinned" or data is None:
-            continue
-        strength = data.pin_strength(pin.repository, pin.commit, branch=pin.branch)
-        if order.index(strength) < order.index(least):
+    for pin in pins:
+        seen = looked.seen[pin.branch]
+        if weaker(seen.strength, least):
             raise Incomplete(
-                f"the pin of {pin.repository}@{short(pin.commit)} is {strength}, and `require_pin` says {least}",
-                advice="`lakemark sweep` makes missing pins again; allow the guard in that repository.",
+                f"the pin of {pin.repository}@{short(pin.commit)} is {seen.strength}, and `require_pin` says {least}:"
+                f" {seen.why}",
+                advice="`lakemark sweep` makes pins again; allow the guard in that repository, and its actions.",
             )
-        counts[str(strength)] = counts.get(str(strength), 0) + 1
-    return ", ".join(f"{count} {strength}" for strength, count in sorted(counts.items())) or "none yet"
+        counts[str(seen.strength)] = counts.get(str(seen.strength), 0) + 1
+    return ", ".join(f"{count} {strength}" for strength, count in sorted(counts.items()))
+
+
+def _pin_made(here: Session) -> str:
+    """Makes a pin of the data branch's head under a name of its own, and removes it: rights, hooks and actions as `run open` meets them."""
+    from lakemark.services.pins import weaker
+
+    wanted, data, least = here.settings.data, here.site.data, here.site.policies.require_pin
+    if wanted is None or data is None:
+        return "no data versioning"
+    commit, nonce = data.resolve(wanted.repository, wanted.branch).id, secrets.token_hex(8)
+    branch = f"pin-{commit[:12]}-{nonce}"
+    try:
+        made = data.pin(wanted.repository, commit, branch=branch, nonce=nonce)
+    except (Denied, Refused) as error:
+        if least is Strength.NONE:
+            return f"none can be made, and none is required: {error}"
+        raise
+    try:
+        if weaker(made.strength, least):
+            raise Incomplete(
+                f"a pin made just now is only {made.strength}, and `require_pin` says {least}: {made.why_plain}",
+                advice=f"Allow the guard in that repository, or set data.require_pin: {made.strength}",
+            )
+    finally:
+        data.unpin(wanted.repository, commit, branch=branch, nonce=nonce, reason="made by lakemark doctor")
+    return f"made {made.strength}, and removed"
 
 
 def _prefect(api: PrefectApi) -> str:

@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakemark.cli.output import short, table
-from lakemark.cli.session import Answer, session
-from lakemark.errors import LakemarkError
+from lakemark.cli.session import Answer, Session, session
 from lakemark.model.views import pin_views
+
+if TYPE_CHECKING:
+    from lakemark.ports import PinSeen
 
 
 def pins() -> Answer:
     """List pinned data commits, what each pin is worth now, and who needs it.
 
-    The strength is asked of the server; where that is out of reach it is not known, and the rest is listed all the same.
+    The strength is asked of the server, and of each repository one guard is tried; where the server is out of reach it is
+    not known, and the rest is listed all the same.
     """
     from lakemark.services.pins import needed
 
     here = session()
     wanted = needed(here.site)
+    seen = _seen(here)
     rows: list[dict[str, Any]] = []
-    silent: str | None = None
     for row in pin_views(here.site.ledger.site()):
         repository, commit = row["repository"], row["commit"]
-        strength: str | None = None
-        if here.site.data is not None and silent is None:
-            try:
-                strength = str(here.site.data.pin_strength(str(repository), str(commit), branch=str(row["pin"])))
-            except LakemarkError as error:
-                silent = str(error)
-                here.note(f"strengths are not known: {error}")
+        found = seen.get(str(row["pin"]))
         rows.append(
             {
                 "repository": repository,
                 "commit": commit,
-                "strength": strength,
+                "strength": str(found.strength) if found is not None else None,
                 "needed_by": wanted.get((str(repository), str(commit)), []),
                 "since": row["since"],
                 "pin": row["pin"],
                 "state": row["state"],
+                "why": found.why if found is not None else None,
             }
         )
     shown = [
@@ -52,6 +50,20 @@ def pins() -> Answer:
         for row in rows
     ]
     return Answer(document={"pins": rows}, lines=table(("data", "strength", "", "since", "needed by"), shown))
+
+
+def _seen(here: Session) -> dict[str, PinSeen]:
+    """By branch, of every repository that can be looked at."""
+    from lakemark.services.data_note import noted
+    from lakemark.services.pins import looked_at
+
+    if here.site.data is None:
+        return {}
+    live = [pin for pin in here.site.ledger.site().pins.values() if pin.state != "unpinned"]
+    looked = looked_at(here.site.data, live, proven=noted(here.site).proven)
+    for what, error in looked.failed:
+        here.note(f"{what}: what they are worth is not known: {error}")
+    return looked.seen
 
 
 def _needed(who: list[str]) -> str:

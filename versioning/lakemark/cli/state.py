@@ -17,6 +17,7 @@ from lakemark.cli.session import Answer, Session, session
 from lakemark.cli.watch_state import seen, view, watch_problems
 from lakemark.errors import Incomplete, LakemarkError
 from lakemark.model.instants import to_text
+from lakemark.services import data_note
 from lakemark.services.no_room import WaitingSave, place_of
 from lakemark.services.status import (
     AMBER,
@@ -27,6 +28,7 @@ from lakemark.services.status import (
     ServerSeen,
     problems_around,
     problems_of,
+    problems_of_data,
     problems_of_room,
 )
 
@@ -52,6 +54,7 @@ def status() -> Answer:
     alarms = here.history.index.alarms()
     problems += problems_around(places=_places(here), servers=servers, waiting=waiting, alarms=alarms)
     problems += [problem for state in states for problem in _no_room(here, state)]
+    problems += _data_versions(here)
     watch = seen(here)
     problems += watch_problems(here, watch)
     problems = [replace(problem, next=here.advised(problem.next)) for problem in problems]
@@ -183,6 +186,18 @@ def _no_room(here: Session, state: RunState) -> Iterator[Problem]:
         yield Problem(colour=AMBER, what=what, next="lakemark sweep writes it anew.")
         return
     yield from problems_of_room(state.run, waiting, now=here.now)
+
+
+def _data_versions(here: Session) -> Iterator[Problem]:
+    """By the note of whoever looked after them last; `settings.data` may have gone since."""
+    path = data_note.place_of(here.parts.loaded.home)
+    if here.settings.data is None or not path.exists():
+        return
+    try:
+        yield from problems_of_data(data_note.DataNote.read(json.loads(path.read_bytes())))
+    except (OSError, ValueError):
+        what = "the note of what is wrong with data versions can't be read"
+        yield Problem(colour=AMBER, what=what, next="lakemark sweep writes it anew.")
 
 
 def _recent(here: Session, run: str) -> RunState:

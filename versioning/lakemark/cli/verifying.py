@@ -11,7 +11,10 @@ from lakemark.cli.session import Answer, Session, session, would
 from lakemark.errors import Corrupt, LakemarkError, StoreUnavailable, Usage
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from lakemark.model.ledger import RecordState
+    from lakemark.services.invariants import SampledData
     from lakemark.services.verify import Look
 
 _SAMPLED_OBJECTS = 8
@@ -40,7 +43,8 @@ def verify(
     tier: str
         Replicas in this tier only.
     sample: str
-        Only a share of the records, such as 10%, chosen at random.
+        Only a share of the records, such as 10%, chosen at random. 100%: all of them, and every object of their data,
+        of which otherwise 8 are read, other ones each time.
     repair: bool
         Make damaged replicas again from sound ones.
     invariants: bool
@@ -61,7 +65,7 @@ def verify(
     damaged = result.damaged
     repaired, failed = _repaired(here, damaged) if repair else ([], [])
     unreachable = [look for look in result.looks if look.error is not None]
-    data_lost, silent = _lost(here, records)
+    data, silent = _read_data(here, records, sample)
     broken = (
         [{"rule": one.rule, "what": one.what, "why": one.why} for one in violations(here.site)] if invariants else []
     )
@@ -70,7 +74,8 @@ def verify(
         "ok": sum(look.ok for look in result.looks),
         "damaged": [_damage(look) for look in damaged],
         "repaired": repaired,
-        "data_lost": data_lost,
+        "data_lost": data.lost,
+        "data_sampled": data.sampled,
         "violations": broken,
         "unreachable": [{**_named(look), "why": str(look.error)} for look in unreachable] + silent + failed,
     }
@@ -91,14 +96,18 @@ def _chosen(here: Session, target: str | None) -> list[RecordState]:
 def _sampled(records: list[RecordState], share: str | None) -> list[RecordState]:
     if share is None:
         return records
+    part = _share(share)
+    count = -(-len(records) * part.numerator // part.denominator)
+    return secrets.SystemRandom().sample(records, count)
+
+
+def _share(text: str) -> Fraction:
     from lakemark.settings.units import share as read_share
 
     try:
-        part = read_share(share)
+        return read_share(text)
     except ValueError as error:
         raise Usage(f"--sample: {error}", advice="Write a share such as 10%.") from None
-    count = -(-len(records) * part.numerator // part.denominator)
-    return secrets.SystemRandom().sample(records, count)
 
 
 def _would_read(here: Session, records: list[RecordState], tier: str | None) -> Answer:
@@ -128,13 +137,17 @@ def _repaired(here: Session, damaged: list[Look]) -> tuple[list[dict[str, Any]],
     return done, failed
 
 
-def _lost(here: Session, records: list[RecordState]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    from lakemark.services.invariants import lost_data
+def _read_data(
+    here: Session, records: list[RecordState], share: str | None
+) -> tuple[SampledData, list[dict[str, Any]]]:
+    from lakemark.services.invariants import SampledData, sampled_data
 
+    sample = None if share is not None and _share(share) == 1 else _SAMPLED_OBJECTS
     try:
-        return lost_data(here.site, records, sample=_SAMPLED_OBJECTS), []
+        return sampled_data(here.site, records, sample=sample), []
     except LakemarkError as error:
-        return [], [{"record": None, "run": None, "step": None, "tier": "lakefs", "node": None, "why": str(error)}]
+        away = {"record": None, "run": None, "step": None, "tier": "lakefs", "node": None, "why": str(error)}
+        return SampledData(), [away]
 
 
 def _named(look: Look) -> dict[str, Any]:
@@ -162,9 +175,14 @@ def _lines(document: dict[str, Any]) -> list[str]:
             f"DAMAGED {_text(one)}: {first['path'] or 'the replica'}: {first['why']} ({len(one['paths'])} path(s))"
         )
     lines += [f"repaired {_text(one)}" for one in document["repaired"]]
+    lines += [
+        f"data {one['repository']}@{short(one['commit'])}: bytes of {one['sampled']} were read"
+        for one in document["data_sampled"]
+        if one["sampled"]
+    ]
     for one in document["data_lost"]:
         shown = ", ".join(one["paths"][:3]) or "the whole commit"
-        lines.append(f"DATA LOST {one['repository']}@{short(one['commit'])}: {shown}")
+        lines.append(f"DATA LOST {one['repository']}@{short(one['commit'])}: {shown} ({one['sampled'] or 'no commit'})")
     lines += [f"VIOLATED {one['rule']}: {one['what']} {one['why']}" for one in document["violations"]]
     lines += [f"not reached: {_text(one)}: {one['why']}" for one in document["unreachable"]]
     return [plain(line) for line in lines]

@@ -91,7 +91,7 @@ def _reads_need_full_ids(place: Place) -> None:
         for name, call in (
             ("read", lambda ref=ref: list(data.read(repository, ref, "any"))),
             ("list", lambda ref=ref: list(data.list(repository, ref))),
-            ("readable", lambda ref=ref: data.readable(repository, ref, sample=1)),
+            ("readable", lambda ref=ref: data.readable(repository, ref, sample=1, seed=0)),
             ("diff", lambda ref=ref: data.diff(repository, ref, ref)),
             ("branch_at", lambda ref=ref: data.branch_at(repository, _fresh("never"), ref)),
         ):
@@ -100,8 +100,8 @@ def _reads_need_full_ids(place: Place) -> None:
 
 def _bytes_can_be_read(place: Place) -> None:
     commit = place.data.resolve(place.repository, place.branch).id
-    lost = place.data.readable(place.repository, commit, sample=_SAMPLE)
-    require(lost == (), f"bytes of {commit} can't be read: {', '.join(lost)}")
+    found = place.data.readable(place.repository, commit, sample=_SAMPLE, seed=secrets.randbits(32))
+    require(found.lost == (), f"bytes of {commit} can't be read: {', '.join(found.lost)} ({found.said})")
 
 
 def _history_fits_its_ids(place: Place) -> None:
@@ -294,10 +294,17 @@ def _readable_reads_bytes(place: Scratch) -> None:
     place.make_branch(work, data.resolve(repository, place.branch).id)
     old = {path: None for path, _ in data.list(repository, data.head(repository, work) or "")}
     commit = place.put(work, {**old, **{f"part-{n:02}": secrets.token_bytes(100) for n in range(12)}}, message="x")
-    require(data.readable(repository, commit, sample=12) == (), "lost before anything was taken")
+    whole = data.readable(repository, commit, sample=None, seed=1)
+    require((whole.lost, whole.read, whole.of, whole.whole) == ((), 12, 12, True), f"of 12 objects: {whole}")
+    drawn = {data.readable(repository, commit, sample=3, seed=seed).said for seed in (1, 1, 2)}
+    require(len(drawn) == 2, f"a sample's seed is not said: {drawn}")  # noqa: PLR2004
     if not place.collect(commit, "part-07"):
         return
-    require(data.readable(repository, commit, sample=12) == ("part-07",), "did not see that part-07 lost its bytes")
+    for sample in (None, 12):
+        lost = data.readable(repository, commit, sample=sample, seed=1).lost
+        require(lost == ("part-07",), f"sample {sample}: did not see that part-07 lost its bytes: {lost}")
+    found = sum(data.readable(repository, commit, sample=4, seed=seed).lost == ("part-07",) for seed in range(64))
+    require(0 < found < 64, f"of 64 samples of 4 out of 12, {found} held the lost object")  # noqa: PLR2004
     raises(lambda: list(data.read(repository, commit, "part-07")), DataGone, "read of collected bytes")
     require(b"".join(data.read(repository, commit, "part-08")), "its neighbour went too")
 

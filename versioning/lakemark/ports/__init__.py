@@ -4,7 +4,17 @@ Services see these and nothing else; `adapters` implement them; `contract` check
 adapters in the tests and on a user's own stores in `lakemark doctor`.
 """
 
-from lakemark.ports.data import DataCommit, DataDiff, DataVersions, HeadAt, MadePin, Strength
+from lakemark.ports.data import (
+    DataCommit,
+    DataDiff,
+    DataVersions,
+    HeadAt,
+    MadePin,
+    PinAsked,
+    PinSeen,
+    Sampled,
+    Strength,
+)
 from lakemark.ports.ledger import EntryCache, Ledger
 from lakemark.ports.local import (
     Baked,
@@ -69,6 +79,8 @@ __all__ = [
     "Listing",
     "MadePin",
     "OnDisk",
+    "PinAsked",
+    "PinSeen",
     "Placed",
     "Pointer",
     "PointerKind",
@@ -79,6 +91,7 @@ __all__ = [
     "Recogniser",
     "Restored",
     "RunFile",
+    "Sampled",
     "Site",
     "Skip",
     "Source",

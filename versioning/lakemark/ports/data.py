@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -42,6 +42,33 @@ class MadePin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PinAsked:
+    """A pin as the ledger has it. proven: a head of its branch at which its whole guard was read once: commits never change."""
+
+    commit: str
+    branch: str
+    nonce: str
+    proven: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinSeen:
+    """What a pin is worth now. head: of its branch; None where that is gone. why: what makes it less than guarded.
+
+    tried: its guard was asked just now to let the pin be deleted, and refused.
+    """
+
+    strength: Strength
+    head: str | None = None
+    why: str | None = None
+    tried: bool = False
+
+    @property
+    def guarded(self) -> bool:
+        return self.strength is Strength.GUARDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataDiff:
     """Objects that differ between two commits. Counts stop at `limit` (complete=False); `sample` names a few paths."""
 
@@ -60,17 +87,38 @@ class HeadAt:
     precision: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """Objects of a commit of which bytes were read. lost: paths whose bytes can't be. whole: `of` counts all it has.
+
+    seed: what chose them; the same commit and seed are the same sample.
+    """
+
+    lost: tuple[str, ...]
+    read: int
+    of: int
+    whole: bool
+    seed: int
+
+    @property
+    def said(self) -> str:
+        """`8 of 40 objects, seed 7`."""
+        return f"{self.read} of {'' if self.whole else 'more than '}{self.of} objects, seed {self.seed}"
+
+
 class DataVersions(Protocol):
     """Guarantees, each a check of `contract.data`.
 
     - `resolve` answers a commit that exists: 64 hex digits name a commit, anything else a branch, else a tag. A short
       commit id is never guessed. Everything that takes a `commit` takes 64 hex digits and nothing else (Usage).
     - After `pin` returned, the commit's objects survive the server's garbage collection, and `pin_strength` says so from what
-      the server shows. Pinning the same (commit, branch name) again changes nothing; a name that holds something else is a
-      Conflict, and one that was released is Refused: pin under a new name.
+      the server shows. Pinning the same (commit, branch name) again changes nothing but a weaker pin into a stronger one,
+      where the repository has come to allow that; a name that holds something else is a Conflict, and one that was released
+      is PinReleased: pin under a new name.
     - A guarded pin can't be deleted, reset, reverted, picked onto or written by anybody but `unpin` with its own nonce. A
       merge into it may succeed where what is merged carries no guard: `pin_strength` then says `none`.
-    - `readable` has read bytes; it is not fooled by a stat or HEAD that still answers after bytes were collected.
+    - `readable` has read bytes; it is not fooled by a stat or HEAD that still answers after bytes were collected. It says
+      how many of how many, and which seed chose them.
     - `branch_at` makes a branch at exactly that commit, or finds it there; one that is elsewhere is a Conflict.
     - `read` gives the bytes of that commit, whatever became of branches since.
 
@@ -90,14 +138,24 @@ class DataVersions(Protocol):
     def pin_strength(self, repository: str, commit: str, *, branch: str) -> Strength:
         """What the pin is worth now: re-read, not remembered. `none` where it is gone or elsewhere."""
 
+    def pins_seen(
+        self, repository: str, pins: Sequence[PinAsked], *, tries: Collection[str] = ()
+    ) -> Mapping[str, PinSeen]:
+        """What pins of one repository are worth now, by branch: from one listing of its branches, whatever their number.
+
+        A guard is read once for each head it stands at, and not at all where `proven` says so. `tries` names pins whose
+        guards are also tried: asked to let their branch go, while another holds the data. One that lets go shows that the
+        server runs no actions: then no pin of that repository is more than plain.
+        """
+
     def unpin(self, repository: str, commit: str, *, branch: str, nonce: str, reason: str) -> None:
         """Opens the pin's guard with its nonce and deletes it. A no-op where it is gone.
 
         Raises Refused for another nonce, Conflict where the branch is no pin of `commit` any more.
         """
 
-    def readable(self, repository: str, commit: str, *, sample: int) -> tuple[str, ...]:
-        """Paths, of up to `sample` spread over the commit, whose bytes can't be read any more. Empty: all were read."""
+    def readable(self, repository: str, commit: str, *, sample: int | None, seed: int) -> Sampled:
+        """Reads a byte of up to `sample` objects spread over the commit, of all with None; another seed, other objects."""
 
     def branch_at(self, repository: str, name: str, commit: str) -> None: ...
 
@@ -107,6 +165,12 @@ class DataVersions(Protocol):
     def head(self, repository: str, branch: str) -> str | None:
         """The branch's head now; None where there is no such branch. An unknown repository is NotFound."""
 
+    def branches(self, repository: str, *, prefix: str = "") -> Mapping[str, str]:
+        """The repository's own list of branches, hidden ones aside, and their heads: whole, or an error.
+
+        That a branch is gone is said by this list, never by a 404 that anything on the way may give.
+        """
+
     def head_at(self, repository: str, branch: str, at: datetime) -> HeadAt:
         """By the first-parent walk with monotone times: what the branch's own history shows, never more than an estimate."""
 
@@ -114,6 +178,12 @@ class DataVersions(Protocol):
         """A new commit on `branch` with exactly the tree of `commit` (forward restore); answers its id.
 
         Refused where the branch has uncommitted changes or is protected.
+        """
+
+    def movable(self, repository: str, branch: str) -> str | None:
+        """Why `move_branch` would be refused, as far as can be told without trying; None where nothing speaks against it.
+
+        No such branch, uncommitted changes, a protection rule. Changes nothing.
         """
 
     def diff(self, repository: str, left: str, right: str, *, limit: int = 10_000) -> DataDiff:

@@ -341,6 +341,9 @@ class Workspace(Protocol):
     def save_json(self, path: Path, value: JSON) -> None:
         """By atomic rename, durable."""
 
+    def load_json(self, path: Path) -> JSON:
+        """What `save_json` wrote there; None where there is nothing, or nothing that can be read."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFile:

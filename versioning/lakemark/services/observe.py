@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from lakemark.errors import LakemarkError, NotFound
+from lakemark.model.data_ids import is_commit_id
 from lakemark.model.entry import Draft
 from lakemark.model.instants import to_text
 from lakemark.model.record import DataKind
@@ -13,23 +16,35 @@ from lakemark.services.appending import Settled
 from lakemark.services.pins import versions
 
 
-def observe(site: Site) -> list[str]:
-    """Looks at every branch an open run was opened on; appends the heads that moved. Answers what moved, in words."""
-    data = versions(site)
-    moved: list[str] = []
+@dataclass(slots=True, kw_only=True)
+class Observed:
+    """said: what moved, in words. failed: (branch, why) of those that could not be looked at."""
+
+    said: list[str] = field(default_factory=list)
+    failed: list[tuple[str, LakemarkError]] = field(default_factory=list)
+
+
+def observe(site: Site) -> Observed:
+    """Looks at every branch an open run was opened on, each on its own; appends the heads that moved."""
+    data, result = versions(site), Observed()
     for repository, branch in sorted(watched(site)):
-        moved.extend(_look(site, data, repository, branch))
-    return moved
+        try:
+            result.said.extend(_look(site, data, repository, branch))
+        except LakemarkError as error:
+            result.failed.append((f"the data branch {repository}/{branch}", error))
+    return result
 
 
 def watched(site: Site) -> set[tuple[str, str]]:
-    """(repository, branch) of the runs that are not closed."""
+    """(repository, branch) of the runs that are not closed. A commit's id names no branch."""
     found: set[tuple[str, str]] = set()
     for run in site.ledger.runs():
         state = site.ledger.run(run)
         for interval in () if state.closed else state.intervals:
             found.update(
-                (ref.repository, ref.branch) for ref in interval.data if ref.kind == DataKind.LAKEFS and ref.branch
+                (ref.repository, ref.branch)
+                for ref in interval.data
+                if ref.kind == DataKind.LAKEFS and ref.branch and not is_commit_id(ref.branch)
             )
     return found
 
@@ -52,6 +67,11 @@ def head_at(site: Site, repository: str, branch: str, at: datetime) -> HeadAt:
 
 def _look(site: Site, data: DataVersions, repository: str, branch: str) -> list[str]:
     commit = data.head(repository, branch)
+    # A 404 may be anybody's on the way: that a branch is gone is said by the repository's own list, and by nothing else.
+    if commit is None:
+        commit = data.branches(repository, prefix=branch).get(branch)
+    if commit is None and _is_tag(data, repository, branch):
+        return []
     now = site.now()
     before = site.journal.last_looked(f"branch:{repository}/{branch}")
 
@@ -78,3 +98,12 @@ def _look(site: Site, data: DataVersions, repository: str, branch: str) -> list[
     if not moved:
         return []
     return [f"{repository}/{branch} is at {commit[:12]}" if commit else f"{repository}/{branch} is gone"]
+
+
+def _is_tag(data: DataVersions, repository: str, name: str) -> bool:
+    """Whether the name stands for a commit without being a branch: it never moves, and nothing observes it."""
+    try:
+        data.resolve(repository, name)
+    except NotFound:
+        return False
+    return True

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lakemark.errors import NotFound, Usage
+from lakemark.errors import Conflict, DataGone, NotFound, Refused, Usage
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import Draft
 from lakemark.model.ledger import RunState
@@ -54,8 +54,11 @@ class Opened:
 def open_run(site: Site, asked: Opening) -> Opened:
     """Opens the run, or starts another attempt of it; what lies in a directory to watch is committed first, as what it was.
 
+    Of several that open the same new run at once the ledger takes the first; the others read its data, and pin that.
+
     Raises Usage (name), NotFound (branch, re-pin of an unopened run),
-    Refused (pin weaker than the site accepts, no room to un-share), StoreUnavailable.
+    Refused (other data than the run is open on, data that is gone, a pin weaker than the site accepts, no room to
+    un-share), StoreUnavailable.
     """
     if not is_run(asked.run):
         raise Usage(
@@ -70,13 +73,14 @@ def open_run(site: Site, asked: Opening) -> Opened:
             f"the run {asked.run} was never opened: nothing to re-pin", advice=f"lakemark run open {asked.run}"
         )
     fresh = not state.exists or asked.repin
-    data = _resolve(site, asked) if fresh else _current(state, asked)
-    fresh = fresh or _unwatched(site, state, asked)
-    made = tuple(pins.keep(site, ref.repository, ref.commit, run=asked.run) for ref in data)
-    if fresh:
-        _append_opened(site, asked, data)
+    data = _resolve(site, asked) if fresh else _current(site, state, asked)
+    made = _kept(site, asked, data, known=not fresh)
+    if fresh or _unwatched(site, state, asked):
+        told = _append_opened(site, asked, data, before=state)
         site.progress.step("open.recorded")
-    attempt = _attempt(site, asked, data)
+        if told != data:
+            data, made = told, _kept(site, asked, told, known=True)
+    attempt = _attempt(site, asked)
     run_file = write_run_file(site, asked.run, attempt=attempt)
     if asked.watch is not None:
         _bind(site, asked.run, asked.watch, attempt)
@@ -86,10 +90,23 @@ def open_run(site: Site, asked: Opening) -> Opened:
     return Opened(run=asked.run, timeline=timeline, attempt=attempt, data=data, pins=made, run_file=run_file)
 
 
+def _kept(site: Site, asked: Opening, data: Sequence[DataRef], *, known: bool) -> tuple[MadePin, ...]:
+    """A pin of each. known: the run reads it already; then that its repository has it no more is Refused."""
+    made: list[MadePin] = []
+    for ref in data:
+        try:
+            made.append(pins.keep(site, ref.repository, ref.commit, run=asked.run))
+        except (NotFound, DataGone) as error:
+            if not known:
+                raise
+            raise pins.data_gone(asked.run, ref, error) from error
+    return tuple(made)
+
+
 def would_read(site: Site, asked: Opening) -> tuple[DataRef, ...]:
     """The data that opening would read. Changes nothing; raises as `open_run` does."""
     state = site.ledger.run(asked.run)
-    return _resolve(site, asked) if not state.exists or asked.repin else _current(state, asked)
+    return _resolve(site, asked) if not state.exists or asked.repin else _current(site, state, asked)
 
 
 def write_run_file(site: Site, run: str, *, attempt: str, resume: dict[str, JSON] | None = None) -> Path:
@@ -154,21 +171,24 @@ def _defaults(site: Site, asked: Opening) -> list[str]:
 
 
 def _branch(site: Site, text: str) -> tuple[str, str]:
-    repository, slash, branch = text.rpartition("/")
-    chosen = repository if slash else site.default_repository
-    if not chosen or not branch:
+    """(repository, branch): the first part is the repository, all the rest the branch, tag or commit."""
+    first, slash, rest = text.partition("/")
+    repository, branch = (first, rest) if slash else (site.default_repository, first)
+    if not repository or not branch:
         raise Usage(f"--data {text!r} is not REPOSITORY/BRANCH", advice="For example: --data data/main")
-    return chosen, branch
+    return repository, branch
 
 
-def _current(state: RunState, asked: Opening) -> tuple[DataRef, ...]:
+def _current(site: Site, state: RunState, asked: Opening) -> tuple[DataRef, ...]:
+    """What the open run reads. Refused where other data is asked for: that is a new interval, which is said on purpose."""
     interval = state.interval
     data = interval.data if interval else ()
-    if asked.data and [text.rpartition("/")[2] for text in asked.data] != [ref.branch for ref in data]:
-        shown = ", ".join(f"{ref.repository}/{ref.branch}" for ref in data) or "no data"
-        raise Usage(
+    if asked.data and [_branch(site, text) for text in asked.data] != [(ref.repository, ref.branch) for ref in data]:
+        shown = ", ".join(f"{ref.repository}/{ref.branch or ref.commit[:12]}" for ref in data) or "no data"
+        wanted = " ".join(asked.data)
+        raise Refused(
             f"the run {state.run} is open on {shown}, not on {', '.join(asked.data)}",
-            advice=f"To change its data from now on: lakemark run open {state.run} --repin --data …",
+            advice=f"To read that from now on: lakemark run open {state.run} --repin --data {wanted}",
         )
     return data
 
@@ -177,7 +197,11 @@ def _unwatched(site: Site, state: RunState, asked: Opening) -> bool:
     return asked.watch is not None and state.watch.get(site.node) != str(asked.watch)
 
 
-def _append_opened(site: Site, asked: Opening, data: tuple[DataRef, ...]) -> None:
+def _append_opened(site: Site, asked: Opening, data: tuple[DataRef, ...], *, before: RunState) -> tuple[DataRef, ...]:
+    """Appends the opening, and answers what the run reads: another's data where that was faster.
+
+    before: the run as it was when `data` was decided; what was opened or re-pinned since then is the other's.
+    """
     body: dict[str, JSON] = {
         "data": [ref.as_json() for ref in data],
         "parent": asked.parent,
@@ -187,34 +211,45 @@ def _append_opened(site: Site, asked: Opening, data: tuple[DataRef, ...]) -> Non
     }
 
     def decide(state: RunState) -> Draft:
-        interval = state.interval
+        interval, faster = state.interval, len(state.intervals) > len(before.intervals)
+        if faster and state.timeline != max(before.timeline, 1):
+            raise Conflict(f"{asked.run} went on to timeline {state.timeline} meanwhile", advice="Open it again.")
         same = interval is not None and [ref.commit for ref in interval.data] == [ref.commit for ref in data]
-        if state.exists and same and not _unwatched(site, state, asked):
-            raise Settled(None)
+        if interval is None or not (faster or same):
+            return Draft(kind="opened", timeline=max(state.timeline, 1), body=body)
+        if not _unwatched(site, state, asked):
+            raise Settled(interval.data)
+        # Only where its trainer saves on this node is new.
+        body["data"], body["at_step"] = [ref.as_json() for ref in interval.data], interval.at_step
         return Draft(kind="opened", timeline=max(state.timeline, 1), body=body)
 
     try:
-        site.ledger.append(asked.run, decide, site.stamp(f"open:{secrets.token_hex(8)}"))
-    except Settled:
-        return
+        entry = site.ledger.append(asked.run, decide, site.stamp(f"open:{secrets.token_hex(8)}"))
+    except Settled as settled:
+        answer: tuple[DataRef, ...] = settled.answer
+        return answer
+    return next(
+        interval.data for interval in site.ledger.run(asked.run).intervals if interval.sequence == entry.sequence
+    )
 
 
-def _attempt(site: Site, asked: Opening, data: tuple[DataRef, ...]) -> str:
+def _attempt(site: Site, asked: Opening) -> str:
     """A re-pin goes on in the running attempt: the process that asks for it has the old data open until it re-reads."""
     state = site.ledger.run(asked.run)
     if asked.repin and state.attempt is not None:
         return state.attempt.id
     attempt = new_attempt(asked.run, asked.job)
-    body: dict[str, JSON] = {
-        "attempt": attempt,
-        "job": asked.job,
-        "directory": str(asked.watch) if asked.watch else None,
-        "data": [ref.as_json() for ref in data],
-    }
 
     def decide(state: RunState) -> Draft:
         if attempt in state.attempts:
             raise Settled(attempt)
+        interval = state.interval
+        body: dict[str, JSON] = {
+            "attempt": attempt,
+            "job": asked.job,
+            "directory": str(asked.watch) if asked.watch else None,
+            "data": [ref.as_json() for ref in (interval.data if interval else ())],
+        }
         return Draft(kind="attempt", timeline=state.timeline, body=body)
 
     with suppress(Settled):

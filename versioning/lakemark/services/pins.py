@@ -1,19 +1,34 @@
-"""Keeping data commits alive: a pin is recorded before it is made, and forgotten before it is unmade."""
+"""Keeping data commits alive: a pin is recorded before it is made, and forgotten before it is unmade.
+
+Each pin stands on its own: one that can't be made, seen or let go is named, and the others are looked after all the same.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 
-from lakemark.errors import Conflict, LakemarkError, Misconfigured, Refused
+from lakemark.errors import Conflict, DataGone, Denied, LakemarkError, Misconfigured, NotFound, PinReleased, Refused
 from lakemark.model.entry import Draft
+from lakemark.model.ledger import RunState
 from lakemark.model.record import DataKind, DataRef
 from lakemark.model.site_ledger import Pin, SiteState
-from lakemark.ports import DataVersions, MadePin, Site, Strength
+from lakemark.ports import DataVersions, MadePin, PinAsked, PinSeen, Site, Strength
 from lakemark.services.appending import Settled, require_deletable
 
 _ORDER = (Strength.NONE, Strength.PLAIN, Strength.GUARDED)
+_NAMES = 3
+
+
+@dataclass(slots=True, kw_only=True)
+class PinsPass:
+    """What a pass over the pins did, a sentence each; what it could not do: (what, why); each pin it saw, by branch."""
+
+    said: list[str] = field(default_factory=list)
+    failed: list[tuple[str, LakemarkError]] = field(default_factory=list)
+    seen: dict[str, PinSeen] = field(default_factory=dict)
 
 
 def versions(site: Site) -> DataVersions:
@@ -29,14 +44,14 @@ def versions(site: Site) -> DataVersions:
 def keep(site: Site, repository: str, commit: str, *, run: str | None) -> MadePin:
     """Pins `commit`: entry first, then the branch. The same commit again is the same pin.
 
-    Raises Refused where the pin came out weaker than the site's `require_pin`.
+    A name that can't serve any more (somebody released the pin, or merged into it) is given up for a new one, both recorded.
+    Raises Refused where the pin came out weaker than the site's `require_pin`, NotFound where the repository has no such
+    commit; where the site requires none, what may not be pinned is answered as strength `none`.
     """
-    data = versions(site)
-    pin = _wanted(site, repository, commit, run=run)
-    site.progress.step("pin.recorded")
-    made = data.pin(repository, commit, branch=pin.branch, nonce=pin.nonce)
+    data, least = versions(site), site.policies.require_pin
+    made = _pinned(site, data, repository, commit, run=run)
     site.progress.step("pin.made")
-    if _ORDER.index(made.strength) < _ORDER.index(site.policies.require_pin):
+    if weaker(made.strength, least):
         raise Refused(
             f"the pin of {repository}@{commit[:12]} is only {made.strength}: {made.why_plain or 'no reason given'}",
             advice=f"Allow the guard in that repository, or set data.require_pin: {made.strength}",
@@ -44,8 +59,56 @@ def keep(site: Site, repository: str, commit: str, *, run: str | None) -> MadePi
     return made
 
 
+def _pinned(site: Site, data: DataVersions, repository: str, commit: str, *, run: str | None) -> MadePin:
+    spent: LakemarkError | None = None
+    for _ in range(_NAMES):
+        pin = _wanted(site, repository, commit, run=run)
+        site.progress.step("pin.recorded")
+        try:
+            return data.pin(repository, commit, branch=pin.branch, nonce=pin.nonce)
+        except (Conflict, PinReleased) as error:
+            spent = error
+            _append(site, "unpinned", pin, reason=f"its name can't keep the data any more: {error}")
+        except (Denied, Refused) as error:
+            if site.policies.require_pin is not Strength.NONE:
+                raise
+            none = Strength.NONE
+            return MadePin(repository=repository, commit=commit, branch=pin.branch, strength=none, why_plain=str(error))
+    raise spent or Conflict(f"{repository}@{commit[:12]} can't be pinned", advice="Look at its branches.")
+
+
+def require_data(site: Site, state: RunState) -> None:
+    """Raises Refused, with the command that goes on, where the server says that the data a run reads is gone.
+
+    A server that does not answer says nothing of the kind.
+    """
+    interval, data = state.interval, site.data
+    if interval is None or data is None:
+        return
+    for ref in interval.data:
+        if ref.kind != DataKind.LAKEFS:
+            continue
+        try:
+            data.resolve(ref.repository, ref.commit)
+        except (NotFound, DataGone) as error:
+            raise data_gone(state.run, ref, error) from error
+        except LakemarkError:
+            continue
+
+
+def data_gone(run: str, ref: DataRef, error: LakemarkError) -> Refused:
+    """That what the run reads is not in its repository any more: the repository was made anew, or its history was."""
+    return Refused(
+        f"the data of {run} is gone: {ref.repository} has no commit {ref.commit[:12]} any more ({error})",
+        advice=f"Bring the repository back, or go on with its data of now: lakemark run open {run} --repin",
+    )
+
+
 def needed(site: Site) -> dict[tuple[str, str], list[str]]:
-    """(repository, commit) -> who needs it: runs not closed, unpruned records, open rollbacks."""
+    """(repository, commit) -> who needs it: runs not closed, their attempts, unpruned records, open rollbacks.
+
+    An attempt needs what it was told to read, also where its run has gone on to other data: its process may still read it.
+    """
     found: dict[tuple[str, str], list[str]] = {}
     for run in site.ledger.runs():
         state = site.ledger.run(run)
@@ -53,6 +116,8 @@ def needed(site: Site) -> dict[tuple[str, str], list[str]]:
             for number in sorted(state.timelines):
                 latest = [interval for interval in state.intervals if interval.timeline == number][-1:]
                 _note(found, [ref for interval in latest for ref in interval.data], f"run {run}")
+            for attempt in state.attempts.values():
+                _note(found, attempt.data, f"attempt {attempt.id} of {run}")
         for record in state.records.values():
             if record.pruned is None:
                 _note(found, record.record.data, f"record {record.record.id[:12]}")
@@ -62,30 +127,100 @@ def needed(site: Site) -> dict[tuple[str, str], list[str]]:
     return found
 
 
-def settle(site: Site) -> list[str]:
-    """One pass over the pins: makes recorded ones that are missing, starts and ends the grace of those nobody needs.
+def settle(site: Site, *, proven: Mapping[str, str] | None = None) -> PinsPass:
+    """One pass over the pins: makes missing ones, mends weak ones, starts and ends the grace of those nobody needs.
 
-    Answers what it did, a sentence each. Raises Refused where a newer version forbids unpinning.
+    proven: branch -> head at which an earlier pass read its whole guard. What one pin can't have, the others still get.
     """
-    data = versions(site)
-    wanted = needed(site)
-    done: list[str] = []
-    for pin in list(site.ledger.site().pins.values()):
-        key = (pin.repository, pin.commit)
-        shown = f"{pin.repository}@{pin.commit[:12]}"
-        if pin.state == "unpinned":
-            _remove(site, data, pin)
-        elif key in wanted:
-            if pin.state == "unpinning":
-                keep(site, *key, run=pin.run)
-                done.append(f"kept {shown}: needed again by {wanted[key][0]}")
-            elif data.pin_strength(pin.repository, pin.commit, branch=pin.branch) is Strength.NONE:
-                done.append(f"{_mend(site, pin)} the pin of {shown}")
-        elif pin.state == "pinned" and _append(site, "unpinning", pin, reason="nothing needs it"):
-            done.append(f"started the grace of {shown}: nothing needs it")
-        elif pin.state == "unpinning" and site.now() - pin.changed_at >= site.policies.grace:
-            done.extend(_unpin(site, data, pin, shown))
-    return done
+    data, wanted = versions(site), needed(site)
+    pins = list(site.ledger.site().pins.values())
+    look = [pin for pin in pins if pin.state == "pinned" and (pin.repository, pin.commit) in wanted]
+    result = looked_at(data, look, proven=proven or {})
+    for pin in pins:
+        if pin in look and pin.branch not in result.seen:
+            continue  # of its repository nothing could be seen, which is named
+        try:
+            result.said.extend(_settled(site, data, pin, wanted=wanted, seen=result.seen.get(pin.branch)))
+        except LakemarkError as error:
+            result.failed.append((f"the pin of {_shown(pin)}", error))
+    return result
+
+
+def tries(pins: Iterable[Pin], *, turn: int) -> list[str]:
+    """Of each repository's pins the one whose guard is tried this time: all in turn, and each shows whether actions run."""
+    by_repository: dict[str, list[str]] = {}
+    for pin in pins:
+        by_repository.setdefault(pin.repository, []).append(pin.branch)
+    return [names[turn % len(names)] for names in by_repository.values()]
+
+
+def weaker(strength: Strength, least: Strength) -> bool:
+    """Whether it is less than what a site requires."""
+    return _ORDER.index(strength) < _ORDER.index(least)
+
+
+def asked(pin: Pin, *, proven: Mapping[str, str] | None = None) -> PinAsked:
+    """The pin as the server is asked for it."""
+    return PinAsked(commit=pin.commit, branch=pin.branch, nonce=pin.nonce, proven=(proven or {}).get(pin.branch))
+
+
+def looked_at(data: DataVersions, pins: list[Pin], *, proven: Mapping[str, str]) -> PinsPass:
+    """What the pins are worth now, a repository at a time; one guard of each is tried. `failed` names what gave no answer."""
+    result = PinsPass()
+    # By chance, so that also passes that each are a process of their own come to every pin.
+    trying = tries(pins, turn=secrets.randbits(32))
+    for repository in sorted({pin.repository for pin in pins}):
+        mine = [pin for pin in pins if pin.repository == repository]
+        try:
+            seen = data.pins_seen(repository, [asked(pin, proven=proven) for pin in mine], tries=trying)
+        except LakemarkError as error:
+            result.failed.append((f"the {len(mine)} pin(s) in {repository}", error))
+        else:
+            result.seen |= seen
+    return result
+
+
+def _settled(
+    site: Site,
+    data: DataVersions,
+    pin: Pin,
+    *,
+    wanted: Mapping[tuple[str, str], list[str]],
+    seen: PinSeen | None,
+) -> list[str]:
+    """What was done about one pin."""
+    key = (pin.repository, pin.commit)
+    if pin.state == "unpinned":
+        _remove(site, data, pin)
+    elif key in wanted:
+        if pin.state == "unpinning":
+            keep(site, *key, run=pin.run)
+            return [f"kept {_shown(pin)}: needed again by {wanted[key][0]}"]
+        return _mended(site, pin, seen) if seen is not None else []
+    elif pin.state == "pinned":
+        started = _append(site, "unpinning", pin, reason="nothing needs it")
+        return [f"started the grace of {_shown(pin)}: nothing needs it"] if started else []
+    elif pin.state == "unpinning" and site.now() - pin.changed_at >= site.policies.grace:
+        return _unpin(site, data, pin)
+    return []
+
+
+def _mended(site: Site, pin: Pin, seen: PinSeen) -> list[str]:
+    """A pin that is missing, moved or weaker than the site requires is made again. Raises where that does not help."""
+    least = site.policies.require_pin
+    if seen.strength is not Strength.NONE and not weaker(seen.strength, least):
+        return []
+    made = keep(site, pin.repository, pin.commit, run=pin.run)
+    if made.strength is Strength.NONE:
+        return []
+    if made.branch != pin.branch:
+        return [f"replaced the pin of {_shown(pin)}: {seen.why}"]
+    word = "made the pin again" if seen.strength is Strength.NONE else "strengthened the pin"
+    return [f"{word} of {_shown(pin)}: {seen.why}"]
+
+
+def _shown(pin: Pin) -> str:
+    return f"{pin.repository}@{pin.commit[:12]}"
 
 
 def _wanted(site: Site, repository: str, commit: str, *, run: str | None) -> Pin:
@@ -108,23 +243,12 @@ def _wanted(site: Site, repository: str, commit: str, *, run: str | None) -> Pin
     return site.ledger.site().pins[str(entry.body["pin"])]
 
 
-def _mend(site: Site, pin: Pin) -> str:
-    """Makes a missing pin again; one whose branch was moved (a merge into it does that) is given up for a new one."""
-    try:
-        keep(site, pin.repository, pin.commit, run=pin.run)
-    except Conflict:
-        _append(site, "unpinned", pin, reason="its branch was moved: it keeps another commit now")
-        keep(site, pin.repository, pin.commit, run=pin.run)
-        return "replaced"
-    return "made again"
-
-
-def _unpin(site: Site, data: DataVersions, pin: Pin, shown: str) -> list[str]:
+def _unpin(site: Site, data: DataVersions, pin: Pin) -> list[str]:
     if not _append(site, "unpinned", pin, reason=f"nothing needed it for {site.policies.grace}"):
         return []
     site.progress.step("pin.forgotten")
     _remove(site, data, pin)
-    return [f"unpinned {shown}"]
+    return [f"unpinned {_shown(pin)}"]
 
 
 def _append(site: Site, kind: str, pin: Pin, *, reason: str) -> bool:

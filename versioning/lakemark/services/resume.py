@@ -19,6 +19,7 @@ from lakemark.services.arrange import arrange
 from lakemark.services.find_saves import commit_directory
 from lakemark.services.layout import aside_of, committed, notes_of
 from lakemark.services.open_run import new_attempt, require_job, write_run_file
+from lakemark.services.pins import require_data
 from lakemark.services.roles import Roles, gaps_beyond, is_weights_only, require_words, role_of, roles_of
 from lakemark.services.unshare import unshare
 
@@ -62,13 +63,15 @@ def resume(
     names, sets the framework's pointers at it, moves later steps aside, and writes the run file. The same job again
     decides the same and changes nothing that is right already. without: roles that may be missing.
 
-    Raises NotFound, Refused (an older record where approval is required, gaps nobody accepted), Usage, NoReplica, Conflict.
+    Raises NotFound, Refused (an older record where approval is required, gaps nobody accepted, data that is gone), Usage, NoReplica, Conflict.
     """
     require_words(without, option="--without")
     require_job(job)
     require_writable(opened(site, run))
     commit_directory(site, run, to)
     state = site.ledger.run(run)
+    # Before anything is moved: its address is handed out at the end, and a trainer that reads nothing loses its allocation.
+    require_data(site, state)
     attempt = new_attempt(run, job)
     found = decided(site, state, attempt=attempt, record=record, to=to, without=without)
     passed_over = tuple(_passed_over(state, found)) if record is None else ()

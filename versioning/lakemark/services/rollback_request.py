@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -61,8 +62,8 @@ def plan(site: Site, wish: Wish) -> RollbackPlan:
         at=wish.at,
         others=[site.ledger.run(run) for run in site.ledger.runs() if run != wish.run],
     )
-    require_holds(site, made)
-    made = _advised(site, state, target, made)
+    sampled = require_holds(site, made)
+    made = _advised(site, state, target, made, sampled=sampled)
     site.workspace.save_json(site.home / "plans" / f"{made.digest}.json", made.as_json())
     return made
 
@@ -114,16 +115,19 @@ def find(site: Site, identity: str) -> tuple[str, RollbackState]:
     raise NotFound(f"there is no rollback {identity!r}", advice="lakemark rollback ls")
 
 
-def require_holds(site: Site, made: RollbackPlan) -> None:
-    """Raises Refused where the plan does not hold: its run moved, its target or its data is lost, the run is being written."""
+def require_holds(site: Site, made: RollbackPlan) -> list[str]:
+    """Raises Refused where the plan does not hold: its run moved, its target or its data is lost, the run is being written.
+
+    Answers of which of its data's objects bytes were read, in words.
+    """
     state = site.ledger.run(made.run)
-    lost = [] if made.flags.model_only else unreadable(site, made)
+    lost, sampled = ([], []) if made.flags.model_only else unreadable(site, made)
     reasons = list(moved(made, state, data_gone=lost))
     writing = None if made.flags.while_running else still_writing(state, site.now())
     if writing is not None:
         reasons.append(f"the run seems to be written still: {writing}")
     if not reasons:
-        return
+        return sampled
     if lost:
         advice = "Only the model can be brought back: add --model-only, and that will be recorded."
     elif writing is not None and len(reasons) == 1:
@@ -135,25 +139,34 @@ def require_holds(site: Site, made: RollbackPlan) -> None:
     raise Refused(f"{made.run} can't be rolled back to step {made.target.step}: {'; '.join(reasons)}", advice=advice)
 
 
-def unreadable(site: Site, made: RollbackPlan) -> list[str]:
-    """The plan's data that can't be read any more, with the paths that are lost. Bytes are read; nothing else proves it."""
+def unreadable(site: Site, made: RollbackPlan) -> tuple[list[str], list[str]]:
+    """The plan's data that can't be read any more, with the paths that are lost; and which objects were tried, in words.
+
+    Bytes are read; nothing else proves it. Other objects each time: what one look passed over, the next one finds.
+    """
     lost: list[str] = []
+    sampled: list[str] = []
     for item in made.data:
         shown = f"{item.repository}@{item.commit[:12]}"
         try:
-            paths = versions(site).readable(item.repository, item.commit, sample=SAMPLED_OBJECTS)
+            found = versions(site).readable(
+                item.repository, item.commit, sample=SAMPLED_OBJECTS, seed=secrets.randbits(32)
+            )
         except (DataGone, NotFound) as error:
             lost.append(f"{shown} ({error})")
             continue
-        if paths:
-            more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""  # noqa: PLR2004
-            lost.append(f"{shown} ({', '.join(paths[:3])}{more} collected)")
-    return lost
+        sampled.append(f"of the data {shown} bytes were read: {found.said}")
+        if found.lost:
+            more = f" and {len(found.lost) - 3} more" if len(found.lost) > 3 else ""  # noqa: PLR2004
+            lost.append(f"{shown} ({', '.join(found.lost[:3])}{more} collected; {found.said})")
+    return lost, sampled
 
 
-def _advised(site: Site, state: RunState, target: RecordState, made: RollbackPlan) -> RollbackPlan:
+def _advised(
+    site: Site, state: RunState, target: RecordState, made: RollbackPlan, *, sampled: list[str]
+) -> RollbackPlan:
     place = fastest(site, target)
-    notes: list[str] = []
+    notes = list(sampled)
     seconds: float | None = None
     if place is not None and not made.flags.data_only:
         rate = _rate(site, target, place.tier)

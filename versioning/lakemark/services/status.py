@@ -13,6 +13,7 @@ from lakemark.model.entry import Means
 from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.timeline import latest
 from lakemark.model.views import safe_at
+from lakemark.services.data_note import DataNote
 from lakemark.services.no_room import WaitingSave
 
 RED = "red"
@@ -135,6 +136,12 @@ def problems_of_room(run: str, waiting: Sequence[WaitingSave], *, now: datetime)
         what = f"{len(waiting)} whole save(s) of {run} wait for room, the first for {minutes} min: {first.why}"
         advice = "lakemark sweep releases what it may, and takes them; else make room."
         yield Problem(colour=RED, what=what, since=first.since, next=advice)
+
+
+def problems_of_data(note: DataNote) -> Iterator[Problem]:
+    """What the last look at data versions found wrong: each of it may cost the data that checkpoints were trained with."""
+    for one in note.wrong:
+        yield Problem(colour=RED, what=f"{one.what}: {one.why}", since=one.since, next=one.next)
 
 
 def problems_of_watch(watch: WatchSeen, *, now: datetime) -> Iterator[Problem]:

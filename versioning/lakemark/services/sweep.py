@@ -22,7 +22,7 @@ from lakemark.model.placing import standing
 from lakemark.model.residence import Move, Release, Tier
 from lakemark.ports import Checkpoint, CheckpointStore, Site
 from lakemark.ports.watching import Lookout
-from lakemark.services import pins, rename, rollback_apply, rollback_decide
+from lakemark.services import rename, rollback_apply, rollback_decide
 from lakemark.services.abandoned import Abandoned
 from lakemark.services.appending import Settled, checkpoint, require_clock, require_identity
 from lakemark.services.commit import Committed
@@ -30,11 +30,11 @@ from lakemark.services.demote import Pending, demote, present
 from lakemark.services.find_saves import commit_found
 from lakemark.services.keep_ledger import keep_copies
 from lakemark.services.no_room import need_bytes, waiting_of
-from lakemark.services.observe import observe
 from lakemark.services.open_watched import nobody_s
 from lakemark.services.register_tiers import ready, require_named
 from lakemark.services.release import drop_released, drop_unclaimed, unfinished
 from lakemark.services.sources import note_suspect
+from lakemark.services.tend_data import tend_data
 
 AUDIT_EVERY: Final = timedelta(days=1)
 """How often a tier is looked through for what nothing uses and nobody condemned, which reads all of its listings."""
@@ -91,8 +91,7 @@ def sweep(
     _part(result, "sealed trees", lambda: _orphans(site, result, unclaimed))
     _part(result, "linked files", lambda: result.said.extend(suspects(site)))
     if site.data is not None:
-        _part(result, "data branches", lambda: result.said.extend(observe(site)))
-        _part(result, "pins", lambda: result.said.extend(pins.settle(site)))
+        _part(result, "data versions", lambda: _data(site, result))
     _part(result, "rollbacks", lambda: _rollbacks(site, result))
     if move:
         tiers, _ = present(site)
@@ -185,6 +184,12 @@ def _part(result: Swept, what: str, work: Callable[[], object]) -> None:
         work()
     except LakemarkError as error:
         result.pending.append(Pending.of(what, error))
+
+
+def _data(site: Site, result: Swept) -> None:
+    tended = tend_data(site)
+    result.said.extend(tended.said)
+    result.pending.extend(Pending.of(what, error) for what, error in tended.failed)
 
 
 def _saves(site: Site, result: Swept) -> None:

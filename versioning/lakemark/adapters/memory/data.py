@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from itertools import islice
+from random import Random
 from threading import RLock
 from typing import Final
 
 from lakemark.adapters import lakefs_history as history
-from lakemark.errors import Conflict, DataGone, NotFound, Refused, StoreUnavailable, Usage
+from lakemark.adapters.lakefs_samples import evenly
+from lakemark.errors import Conflict, DataGone, Denied, NotFound, PinReleased, Refused, StoreUnavailable, Usage
 from lakemark.model.canonical import digest
 from lakemark.model.data_ids import commit_id, is_commit_id
-from lakemark.ports import DataCommit, DataDiff, HeadAt, MadePin, Strength
+from lakemark.ports import DataCommit, DataDiff, HeadAt, MadePin, PinAsked, PinSeen, Sampled, Strength
 
 GUARD: Final = "_lakemark_actions/guard.yaml"
 _CHUNK_BYTES: Final = 2**20
+_HIDDEN: Final = ("pin-", "making-", "lakemark-released")
 
 
 @dataclass(slots=True)
 class _Repository:
-    """trees: commit id -> path -> digest of its bytes. guards: pin branch -> nonce. staged: uncommitted, per branch."""
+    """trees: commit id -> path -> digest of its bytes. guards: pin branch -> nonce. staged: uncommitted, per branch.
+
+    guarding: whether it takes guards. acting: whether the server runs them. writable: whether we may make branches.
+    """
 
     commits: dict[str, DataCommit] = field(default_factory=dict)
     trees: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -35,12 +41,15 @@ class _Repository:
     released: set[str] = field(default_factory=set)
     staged: dict[str, dict[str, bytes | None]] = field(default_factory=dict)
     guarding: bool = True
+    acting: bool = True
+    writable: bool = True
 
 
 class MemoryData:
     """`ports.DataVersions`, and below it what an ordinary client of the server can do.
 
-    reachable: False while the server is away. now: gives commits their time, in whole seconds.
+    reachable: False while the server is away. listings: how often pins were looked at, all of a repository's at once.
+    now: gives commits their time, in whole seconds.
     """
 
     def __init__(self, now: Callable[[], datetime]) -> None:
@@ -48,6 +57,7 @@ class MemoryData:
         self._repositories: dict[str, _Repository] = {}
         self._lock = RLock()
         self.reachable = True
+        self.listings = 0
 
     def resolve(self, repository: str, ref: str) -> DataCommit:
         with self._reached(repository) as found:
@@ -60,9 +70,13 @@ class MemoryData:
         with self._reached(repository) as found:
             self._tree(found, repository, commit)
             if branch in found.released:
-                raise Refused(f"the pin {branch} of {repository} was released", advice="Pin under a new name.")
+                raise PinReleased(f"the pin {branch} of {repository} was released", advice="Pin under a new name.")
+            if not found.writable:
+                raise Denied(f"{repository} takes no branches from us", advice="Ask who runs the server.")
+            if found.branches.get(branch) == commit and found.guarding and found.acting:
+                del found.branches[branch]
             if branch not in found.branches:
-                if found.guarding:
+                if found.guarding and found.acting:
                     tree = found.trees[commit] | {GUARD: _store(found, nonce.encode())}
                     found.branches[branch] = self._add(found, tree, parents=(commit,), message=f"Pin {commit[:12]}")
                     found.guards[branch] = nonce
@@ -90,12 +104,30 @@ class MemoryData:
             found.released.add(branch)
             del found.branches[branch]
 
-    def readable(self, repository: str, commit: str, *, sample: int) -> tuple[str, ...]:
+    def pins_seen(
+        self, repository: str, pins: Sequence[PinAsked], *, tries: Collection[str] = ()
+    ) -> Mapping[str, PinSeen]:
+        with self._reached(repository) as found:
+            self.listings += 1
+            seen: dict[str, PinSeen] = {}
+            for pin in pins:
+                strength, head = self._strength(found, pin.commit, pin.branch), found.branches.get(pin.branch)
+                if strength is Strength.GUARDED and not found.acting and tries:
+                    found.guards.pop(pin.branch, None)
+                    head = found.branches[pin.branch] = pin.commit
+                    strength = Strength.PLAIN
+                why = None if strength is Strength.GUARDED else "the repository takes no guards"
+                tried = pin.branch in tries and strength is Strength.GUARDED
+                seen[pin.branch] = PinSeen(strength=strength, head=head, why=why, tried=tried)
+            return seen
+
+    def readable(self, repository: str, commit: str, *, sample: int | None, seed: int) -> Sampled:
         with self._reached(repository) as found:
             tree = self._tree(found, repository, commit)
             paths = sorted(tree)
-            step = max(1, -(-len(paths) // max(1, sample)))
-            return tuple(path for path in paths[::step] if tree[path] not in found.objects)
+            chosen = paths if sample is None else evenly(paths, sample, chance=Random(seed))  # noqa: S311 - no secret
+            lost = tuple(path for path in chosen if tree[path] not in found.objects)
+            return Sampled(lost=lost, read=len(chosen), of=len(paths), whole=True, seed=seed)
 
     def branch_at(self, repository: str, name: str, commit: str) -> None:
         with self._reached(repository) as found:
@@ -115,6 +147,14 @@ class MemoryData:
         with self._reached(repository) as found:
             return found.branches.get(branch)
 
+    def branches(self, repository: str, *, prefix: str = "") -> Mapping[str, str]:
+        with self._reached(repository) as found:
+            return {
+                name: head
+                for name, head in found.branches.items()
+                if name.startswith(prefix) and not name.startswith(_HIDDEN)
+            }
+
     def head_at(self, repository: str, branch: str, at: datetime) -> HeadAt:
         with self._reached(repository) as found:
             return history.head_at(self._walk(found, self.resolve(repository, branch).id), at)
@@ -132,6 +172,14 @@ class MemoryData:
                 found, dict(tree), parents=(before.id,), message=message, metadata={"restores": commit}
             )
             return found.branches[branch]
+
+    def movable(self, repository: str, branch: str) -> str | None:
+        with self._reached(repository) as found:
+            if branch not in found.branches:
+                return "there is no such branch"
+            if found.staged.get(branch):
+                return "it has uncommitted changes"
+            return "it is a pin" if branch in found.guards else None
 
     def diff(self, repository: str, left: str, right: str, *, limit: int = 10_000) -> DataDiff:
         with self._reached(repository) as found:
@@ -179,6 +227,34 @@ class MemoryData:
             made = self._repositories[repository] = _Repository(guarding=guarding)
             made.branches[branch] = self._add(made, {}, parents=(), message="Repository created")
             return made.branches[branch]
+
+    def actions(self, repository: str, *, on: bool) -> None:
+        """Whether the server runs the repository's actions, pins' guards among them."""
+        with self._reached(repository) as found:
+            found.acting = on
+
+    def rights(self, repository: str, *, write: bool) -> None:
+        """Whether whoever lakemark is there may make branches."""
+        with self._reached(repository) as found:
+            found.writable = write
+
+    def drop(self, repository: str) -> None:
+        """The repository is deleted, with all it had; `create` makes another under its name."""
+        with self._lock:
+            del self._repositories[repository]
+
+    def release(self, repository: str, branch: str) -> None:
+        """Somebody opens a pin's guard by its marker and deletes it, past lakemark."""
+        with self._reached(repository) as found:
+            found.guards.pop(branch, None)
+            found.released.add(branch)
+            found.branches.pop(branch, None)
+
+    def merge_into(self, repository: str, branch: str, commit: str) -> None:
+        """A merge into a branch, which no guard stops."""
+        with self._reached(repository) as found:
+            found.guards.pop(branch, None)
+            found.branches[branch] = commit
 
     def commit(self, repository: str, branch: str, changes: Mapping[str, bytes | None], *, message: str = "") -> str:
         """Commits `changes` (None deletes) with what was staged; answers the new head. Refused for a guarded pin."""
@@ -228,7 +304,7 @@ class MemoryData:
         with self._reached(repository) as found:
             found.objects.pop(found.trees[commit][path], None)
 
-    def branches(self, repository: str) -> dict[str, str]:
+    def all_branches(self, repository: str) -> dict[str, str]:
         """Name -> head, hidden ones among them."""
         with self._reached(repository) as found:
             return dict(found.branches)

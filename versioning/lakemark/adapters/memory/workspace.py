@@ -171,6 +171,9 @@ class MemoryWorkspace:
     def save_json(self, path: Path, value: JSON) -> None:
         self.json[path] = value
 
+    def load_json(self, path: Path) -> JSON:
+        return self.json.get(path)
+
     def _fetched(
         self, path: Path, file: File, manifest: Manifest, *, fetch: Fetch, damaged: list[tuple[Place, str]]
     ) -> str:

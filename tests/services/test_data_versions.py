@@ -1,0 +1,312 @@
+"""Pins, branches and the data of runs, each looked after on its own, whatever became of the others."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from lakemark.adapters.memory import MemoryData
+from lakemark.errors import Denied, NotFound, Refused, StoreUnavailable, Usage
+from lakemark.ports import Strength
+from lakemark.services import data_note, pins
+from lakemark.services.close_run import close_run
+from lakemark.services.invariants import sampled_data, violations
+from lakemark.services.observe import observe
+from lakemark.services.open_run import Opening, open_run
+from lakemark.services.status import problems_of_data
+from tests.services.world import OUT, POLICIES, RUN, World
+
+
+def strength(world, made):
+    return world.data.pin_strength(made.repository, made.commit, branch=made.branch)
+
+
+def pinned_runs(world, *names):
+    """Runs on a repository of their own each; answers their pins."""
+    made = []
+    for name in names:
+        world.data.create(name)
+        world.data.commit(name, "main", {"rows": name.encode()})
+        made.append(world.open(f"on-{name}", data=[f"{name}/main"], watch=None).pins[0])
+    return made
+
+
+def wrong(world):
+    return [problem.what for problem in problems_of_data(data_note.noted(world.site()))]
+
+
+@pytest.mark.parametrize("trouble", ["released", "refused", "deleted"])
+def test_a_pin_that_fails_keeps_no_other_from_being_looked_after(world, trouble):
+    bad, *others = pinned_runs(world, "aaa", "bbb", "ccc", "ddd")
+    if trouble == "released":
+        world.data.release("aaa", bad.branch)
+    elif trouble == "refused":
+        world.data.rights("aaa", write=False)
+        world.data.merge_into("aaa", bad.branch, world.data.head("aaa", "main"))
+    else:
+        world.data.drop("aaa")
+    for one in others:
+        world.data.merge_into(one.repository, one.branch, world.data.commit(one.repository, "main", {"x": b"1"}))
+    swept = world.sweep()
+    assert [pins.keep(world.site(), one.repository, one.commit, run=None).strength for one in others] == ["guarded"] * 3
+    assert sum(text.startswith("replaced the pin") for text in swept.said) >= 3
+    if trouble != "released":
+        assert any("aaa" in one.what for one in swept.pending)
+        assert any("aaa" in what for what in wrong(world))
+        assert not any(name in what for what in wrong(world) for name in ("bbb", "ccc", "ddd"))
+
+
+def test_all_pins_that_went_at_once_are_back_after_one_pass(world):
+    made = pinned_runs(world, "aaa", "bbb", "ccc")
+    for one in made:
+        world.data.actions(one.repository, on=False)
+        world.data.merge_into(one.repository, one.branch, one.commit)
+        world.data.set_branch(one.repository, one.branch, None)
+        world.data.actions(one.repository, on=True)
+    world.sweep()
+    assert [strength(world, one) for one in made] == [Strength.GUARDED] * 3
+
+
+def test_a_branch_that_can_t_be_looked_at_hides_no_other(world):
+    pinned_runs(world, "aaa", "bbb")
+    observe(world.site())
+    world.data.drop("aaa")
+    head = world.data.commit("bbb", "main", {"x": b"2"})
+    looked = observe(world.site())
+    assert looked.said == [f"bbb/main is at {head[:12]}"]
+    assert [what for what, _ in looked.failed] == ["the data branch aaa/main"]
+
+
+def test_what_is_wrong_keeps_its_since_and_goes_when_it_is_mended(world):
+    (bad,) = pinned_runs(world, "aaa")
+    world.data.actions("aaa", on=False)
+    world.sweep()
+    (since,) = {one.since for one in data_note.noted(world.site()).wrong}
+    world.clock.wait(hours=1)
+    world.sweep()
+    assert {one.since for one in data_note.noted(world.site()).wrong} == {since}
+    world.data.actions("aaa", on=True)
+    world.sweep()
+    assert wrong(world) == []
+    assert strength(world, bad) is Strength.GUARDED
+
+
+def test_a_guard_that_does_not_hold_when_tried_is_red_under_guarded(world):
+    (made,) = pinned_runs(world, "aaa")
+    assert wrong(world) == []
+    world.data.actions("aaa", on=False)
+    world.sweep()
+    assert any("only plain" in what for what in wrong(world))
+    world.policies = replace(POLICIES, require_pin=Strength.PLAIN)
+    world.sweep()
+    assert wrong(world) == []
+    assert strength(world, made) is not Strength.NONE
+
+
+def test_one_listing_serves_all_pins_of_a_repository(world):
+    for number in range(12):
+        world.change_data(10 + number)
+        world.open(f"run-{number}", watch=None)
+    before = world.data.listings
+    world.sweep()
+    assert world.data.listings == before + 1
+
+
+# Opening
+
+
+class Moving(MemoryData):
+    """Whose branch moves each time somebody resolves it."""
+
+    def resolve(self, repository, ref):
+        if ref == "main":
+            self.commit(repository, "main", {"rows": str(len(self.all_branches(repository))).encode()})
+        return super().resolve(repository, ref)
+
+
+@pytest.mark.parametrize("jobs", [["J1"] * 8, [f"J{n}" for n in range(8)], [None] * 8], ids=["one job", "jobs", "none"])
+def test_of_many_that_open_a_new_run_the_first_wins_and_the_others_read_its_data(world, jobs):
+    world.data.__class__ = Moving
+    together, made, failed = threading.Barrier(len(jobs)), [], []
+
+    def opens(job):
+        site = world.site()
+        together.wait()
+        try:
+            made.append(open_run(site, Opening(run="new", job=job, watch=OUT)))
+        except Exception as error:  # noqa: BLE001 - reported below
+            failed.append(error)
+
+    threads = [threading.Thread(target=opens, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert world.kinds("new").count("opened") == 1
+    (data,) = {one.data[0].commit for one in made}
+    assert {one.pins[0].commit for one in made} == {data}
+    assert world.workspace.read_run_file(made[0].run_file).data[0].commit == data
+    assert {attempt.data[0].commit for attempt in world.state("new").attempts.values()} == {data}
+    for one in made:
+        assert strength(world, one.pins[0]) is Strength.GUARDED
+    world.sweep()
+    assert world.ledger.site().pin_of("data", data).state == "pinned"
+
+
+def test_what_an_attempt_was_told_to_read_is_kept_while_its_run_is_open(world):
+    first = world.open()
+    world.change_data(2)
+    world.repin()
+    world.sweep()
+    world.clock.wait(hours=100)
+    world.sweep()
+    assert world.ledger.site().pin_of("data", first.data[0].commit).state == "pinned"
+    close_run(world.site(), RUN, reason="done")
+    world.sweep()
+    assert world.ledger.site().pin_of("data", first.data[0].commit).state == "unpinning"
+
+
+@pytest.mark.parametrize("trouble", ["released", "merged"])
+def test_opening_makes_a_new_pin_at_once_where_the_old_name_is_spent(world, trouble):
+    old = world.open(job="1").pins[0]
+    if trouble == "released":
+        world.data.release("data", old.branch)
+    else:
+        world.data.merge_into("data", old.branch, world.change_data(5))
+    new = world.open(job="2").pins[0]
+    assert (new.commit, new.strength) == (old.commit, Strength.GUARDED)
+    assert new.branch != old.branch
+    states = {pin.branch: pin.state for pin in world.ledger.site().pins.values()}
+    assert (states[old.branch], states[new.branch]) == ("unpinned", "pinned")
+
+
+def test_a_pin_once_plain_is_guarded_when_the_repository_comes_to_allow_it(world):
+    world.policies = replace(POLICIES, require_pin=Strength.PLAIN)
+    world.data.actions("data", on=False)
+    old = world.open(job="1").pins[0]
+    assert old.strength is Strength.PLAIN
+    world.data.actions("data", on=True)
+    new = world.open(job="2").pins[0]
+    assert (new.branch, new.strength) == (old.branch, Strength.GUARDED)
+
+
+def test_where_no_pin_is_required_no_right_to_write_is_needed(world):
+    world.data.rights("data", write=False)
+    with pytest.raises(Denied):
+        world.open()
+    world.policies = replace(POLICIES, require_pin=Strength.NONE)
+    made = world.open()
+    assert made.pins[0].strength is Strength.NONE
+    assert made.pins[0].why_plain
+    world.sweep()
+    assert wrong(world) == []
+
+
+def test_other_data_on_an_open_run_is_refused_with_the_command(world):
+    world.data.create("other")
+    world.open(data=["data/main"])
+    for asked in ("other/main", "data/more", "more"):
+        with pytest.raises(Refused, match="is open on data/main") as refused:
+            world.open(data=[asked])
+        assert f"--repin --data {asked}" in refused.value.advice
+    assert world.open(data=["main"], job="2").data == world.open(data=["data/main"], job="3").data
+    assert world.repin(data=["other/main"]).data[0].repository == "other"
+
+
+def test_the_first_part_is_the_repository_and_the_rest_the_branch(world):
+    with pytest.raises(NotFound, match="feature/x"):
+        world.open(data=["data/feature/x"])
+    for text in ("", "/main", "data/"):
+        with pytest.raises(Usage):
+            world.open(data=[text])
+
+
+def test_a_repository_made_anew_is_said_with_the_command_that_goes_on(world):
+    first = world.open()
+    world.saves(100)
+    world.data.drop("data")
+    world.data.create("data")
+    world.change_data(7)
+    swept = world.sweep()
+    assert any(first.data[0].commit[:12] in one.why for one in swept.pending)
+    assert wrong(world)
+    with pytest.raises(Refused, match="is gone") as refused:
+        world.open(job="2")
+    assert f"lakemark run open {RUN} --repin" in refused.value.advice
+    with pytest.raises(Refused, match="is gone"):
+        pins.require_data(world.site(), world.state())
+    again = world.repin()
+    assert again.data[0].commit == world.data.head("data", "main")
+    pins.require_data(world.site(), world.state())
+
+
+def test_a_server_that_is_away_does_not_say_that_data_is_gone(world):
+    world.open()
+    world.data.reachable = False
+    pins.require_data(world.site(), world.state())
+
+
+# Branches, tags and commits
+
+
+def test_tags_and_commits_are_not_observed(world):
+    head = world.data.head("data", "main")
+    world.data.tag("data", "v1.0", head)
+    world.open("on-tag", data=["data/v1.0"], watch=None)
+    world.open("on-commit", data=[f"data/{head}"], watch=None)
+    looked = observe(world.site())
+    assert (looked.said, looked.failed) == ([], [])
+    assert world.ledger.site().heads == {}
+
+
+class Proxied(MemoryData):
+    """Behind something that answers 404 for any branch."""
+
+    def head(self, repository, branch):
+        return None
+
+
+class Silent(Proxied):
+    def branches(self, repository, *, prefix=""):
+        raise StoreUnavailable("no list", advice="x")
+
+
+def test_gone_is_what_the_repository_s_own_list_says(world):
+    world.open()
+    observe(world.site())
+    world.data.__class__ = Proxied
+    assert observe(world.site()).said == []
+    world.data.__class__ = Silent
+    looked = observe(world.site())
+    assert (looked.said, len(looked.failed)) == ([], 1)
+    assert world.ledger.site().heads["data", "main"][-1].commit is not None
+    world.data.__class__ = MemoryData
+    world.data.set_branch("data", "main", None)
+    assert observe(world.site()).said == ["data/main is gone"]
+
+
+# What can be read
+
+
+def test_which_objects_were_read_changes_and_is_said(world):
+    head = world.data.commit("data", "main", {f"part-{n:02}": b"%d" % n for n in range(39)})
+    world.open()
+    world.saves(100)
+    records = list(world.state().records.values())
+    said = {sampled_data(world.site(), records, sample=8).sampled[0]["sampled"] for _ in range(8)}
+    assert len(said) > 1
+    assert all(text.startswith("8 of 40 objects, seed ") for text in said)
+    world.data.lose("data", head, "part-21")
+    assert sampled_data(world.site(), records, sample=None).lost[0]["paths"] == ["part-21"]
+    found = [bool(sampled_data(world.site(), records, sample=8).lost) for _ in range(64)]
+    assert any(found)
+    assert not all(found)
+
+
+def test_invariants_name_every_pin(world):
+    made = pinned_runs(world, "aaa", "bbb")
+    world.data.drop("aaa")
+    world.data.merge_into("bbb", made[1].branch, world.data.commit("bbb", "main", {"x": b"3"}))
+    told = {one.what for one in violations(world.site()) if one.rule == "pinned"}
+    assert told == {f"{one.repository}@{one.commit[:12]}" for one in made}
