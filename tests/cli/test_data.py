@@ -131,7 +131,9 @@ def test_unknown_data_is_3_and_halves_are_2(site, scratch):
     commit(site, 100)
     assert site.fails("run", "open", "r2", "--data", f"{scratch.repository}/nobranch")["exit_code"] == 3
     assert site.fails("run", "open", "r2", "--data", "norepo/main")["exit_code"] == 3
-    assert site.fails("run", "open", "r1", "--data", f"{scratch.repository}/other")["exit_code"] == 2
+    refused = site.fails("run", "open", "r1", "--data", f"{scratch.repository}/other")
+    assert refused["exit_code"] == 7
+    assert f"run open r1 --repin --data {scratch.repository}/other" in refused["advice"]
     gone = f"{scratch.repository}/{'0' * 64}"
     assert site.fails("bind", "r1@100", "--data", gone, "--reason", "x")["exit_code"] == 3
     assert site.fails("bind", "r1@100", "--data", gone[:-4], "--reason", "x")["exit_code"] == 2

@@ -14,7 +14,7 @@ from lakemark.services.invariants import sampled_data, violations
 from lakemark.services.observe import observe
 from lakemark.services.open_run import Opening, open_run
 from lakemark.services.status import problems_of_data
-from tests.services.world import OUT, POLICIES, RUN, World
+from tests.services.world import OUT, POLICIES, RUN
 
 
 def strength(world, made):

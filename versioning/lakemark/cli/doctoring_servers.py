@@ -106,7 +106,7 @@ def _pins(here: Session) -> str:
 
 
 def _pin_made(here: Session) -> str:
-    """Makes a pin of the data branch's head under a name of its own, and removes it: rights, hooks and actions as `run open` meets them."""
+    """Makes a pin of the data branch's head and removes it: rights, hooks and actions as `run open` meets them."""
     from lakemark.services.pins import weaker
 
     wanted, data, least = here.settings.data, here.site.data, here.site.policies.require_pin

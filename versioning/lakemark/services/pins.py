@@ -117,7 +117,8 @@ def needed(site: Site) -> dict[tuple[str, str], list[str]]:
                 latest = [interval for interval in state.intervals if interval.timeline == number][-1:]
                 _note(found, [ref for interval in latest for ref in interval.data], f"run {run}")
             for attempt in state.attempts.values():
-                _note(found, attempt.data, f"attempt {attempt.id} of {run}")
+                older = [ref for ref in attempt.data if f"run {run}" not in found.get((ref.repository, ref.commit), ())]
+                _note(found, older, f"attempt {attempt.id} of {run}")
         for record in state.records.values():
             if record.pruned is None:
                 _note(found, record.record.data, f"record {record.record.id[:12]}")

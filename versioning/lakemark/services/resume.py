@@ -63,7 +63,8 @@ def resume(
     names, sets the framework's pointers at it, moves later steps aside, and writes the run file. The same job again
     decides the same and changes nothing that is right already. without: roles that may be missing.
 
-    Raises NotFound, Refused (an older record where approval is required, gaps nobody accepted, data that is gone), Usage, NoReplica, Conflict.
+    Raises NotFound, Refused (an older record where approval is required, gaps nobody accepted, data that is gone), Usage,
+    NoReplica, Conflict.
     """
     require_words(without, option="--without")
     require_job(job)
