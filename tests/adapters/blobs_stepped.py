@@ -4,16 +4,27 @@ import io
 from threading import RLock
 
 from lakemark.adapters.blobs import Names
-from lakemark.adapters.dvc_layout import OBJECTS
+from lakemark.adapters.dvc_going import Patience
 from lakemark.errors import NotFound
 from lakemark.ports.store import Usage
 
 
-class MemoryBlobs:
-    """`Blobs` over a dictionary that any number of them may share. steps: how many calls were made of this one.
+class Hours:
+    """Time that passes while somebody waits, for all who share it. wall_jumps: what a node's clock is set wrong by."""
 
-    Not counted is the removal of an object: nothing can come between it and the look that decided it.
-    """
+    def __init__(self):
+        self.seconds = 0.0
+        self.wall_jumps = 0.0
+
+    def sleep(self, seconds):
+        self.seconds += max(seconds, 7.0)
+
+    def patience(self, sleep=None):
+        return Patience(lambda: self.seconds, lambda: self.seconds + self.wall_jumps, sleep or self.sleep)
+
+
+class MemoryBlobs:
+    """`Blobs` over a dictionary that any number of them may share. steps: how many calls were made of this one."""
 
     kind, where = "directory", "memory"
 
@@ -26,6 +37,10 @@ class MemoryBlobs:
     def again(self):
         """The same place, as another process sees it."""
         return MemoryBlobs(self.held)
+
+    def patience(self, hours):
+        """How whoever uses these waits."""
+        return hours.patience()
 
     def interrupt(self, step, meanwhile):
         """Calls `meanwhile` once, before the step of that number from now on, counted from 1."""
@@ -81,10 +96,14 @@ class MemoryBlobs:
             raise NotFound(key, advice="Look elsewhere.")
         return io.BytesIO(self.held[key][start:])
 
-    def delete(self, key):
-        if not key.startswith(OBJECTS):
-            self._step()
+    def delete(self, key, *, unless_late=None):
+        self._step()
+        if unless_late is not None:
+            unless_late()
         self.held.pop(key, None)
+
+    def require_no_removal(self):
+        pass
 
     def list(self, prefix, *, limit=None):
         return Names.of(self.each(prefix), limit=limit)

@@ -1,9 +1,7 @@
 """Blobs whose requests come in a drawn order, and what goes wrong with them. Who asks is a process of its own."""
 
-import json
 import threading
 
-from lakemark.adapters import dvc_layout
 from lakemark.adapters.blobs import Names
 from lakemark.errors import StoreUnavailable
 from tests.adapters.blobs_stepped import MemoryBlobs
@@ -11,10 +9,6 @@ from tests.adapters.blobs_stepped import MemoryBlobs
 
 class Killed(BaseException):
     """Nothing catches it: what runs then is what would run after kill -9, which is nothing of ours."""
-
-
-def says_going(mark):
-    return mark is not None and json.loads(mark)["going"]
 
 
 class Actor:
@@ -33,17 +27,14 @@ class Actor:
         )
         self.short = 0.15 if random.random() < faults / 2 else 0
 
-    def ask(self, call, *, stays=False):
-        """Waits for its turn, and gives it back unless it `stays`."""
+    def ask(self, call):
+        """Waits for its turn, and gives it back."""
         with self.turns.guard:
             self.turns.guard.wait_for(lambda: self.turns.whose is self)
-            answer = None
             try:
-                answer = self._answer(call)
+                return self._answer(call)
             finally:
-                if not (stays and says_going(answer)):
-                    self.turns.over()
-            return answer
+                self.turns.over()
 
     def _answer(self, call):
         self.asked += 1
@@ -100,21 +91,17 @@ class Turns:
 
 
 class TurnedBlobs(MemoryBlobs):
-    """`Blobs` of one actor. Between its look at a mark that says going and what it does then comes nobody.
-
-    So an object is removed only while its mark is as it was looked at, whichever of the actor's threads does it.
-    """
+    """`Blobs` of one actor. Anybody may come between any two of its requests, and stop it there for as long as he waits."""
 
     def __init__(self, held, actor):
         super().__init__(held)
         self._actor = actor
-        self._looked_at = {}
+
+    def patience(self, hours):
+        return hours.patience(lambda seconds: self._actor.ask(lambda: hours.sleep(seconds)))
 
     def get(self, key):
-        marks = key.startswith(dvc_layout.CONDEMNED)
-        found = self._actor.ask(lambda: super(TurnedBlobs, self).get(key), stays=marks)
-        self._looked_at[key] = found
-        return found
+        return self._actor.ask(lambda: super(TurnedBlobs, self).get(key))
 
     def size(self, key):
         return self._actor.ask(lambda: super(TurnedBlobs, self).size(key))
@@ -131,8 +118,8 @@ class TurnedBlobs(MemoryBlobs):
     def open(self, key, *, start=0, length=None):
         return self._actor.ask(lambda: super(TurnedBlobs, self).open(key, start=start, length=length))
 
-    def delete(self, key):
-        self._actor.ask(lambda: super(TurnedBlobs, self).delete(key) if self._may_go(key) else None)
+    def delete(self, key, *, unless_late=None):
+        self._actor.ask(lambda: super(TurnedBlobs, self).delete(key, unless_late=unless_late))
 
     def list(self, prefix, *, limit=None):
         names = self._actor.ask(lambda: Names.of(super(TurnedBlobs, self).each(prefix), limit=limit))
@@ -149,9 +136,3 @@ class TurnedBlobs(MemoryBlobs):
 
     def _breaks_off(self):
         return self._actor.random.random() < self._actor.short
-
-    def _may_go(self, key):
-        if not key.startswith(dvc_layout.OBJECTS):
-            return True
-        mark = dvc_layout.mark_key(dvc_layout.object_name(key))
-        return says_going(self.held.get(mark)) and self.held[mark] == self._looked_at[mark]

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from lakemark.adapters.blobs import TooLate
 from lakemark.adapters.blobs_s3 import PART_BYTES, S3Blobs
 from lakemark.adapters.digests import Digester, Verified
 from lakemark.adapters.dvc import DvcStore
@@ -24,6 +25,7 @@ from lakemark.model.checkpoint import File
 from lakemark.ports import Quiet
 from tests.adapters.test_dvc import checkpoint_of
 from tests.contract.store_places import NOW
+from tests.support.s3_faults import lost_request
 
 pytestmark = pytest.mark.xdist_group("seaweedfs")
 QUIET = Quiet()
@@ -290,3 +292,23 @@ def test_the_store_tells_its_time(bucket):
     assert abs(datetime.now(UTC) - bucket.clock("here")) < timedelta(minutes=5)
     with pytest.raises(NotFound):
         bucket.clock("nowhere")
+
+
+def test_a_removal_looks_whether_it_is_late_before_each_try(seaweedfs, s3_faults, tmp_path):
+    """The first try is lost; the wait before the second is what makes it late."""
+    bucket = s3_faults.before(seaweedfs).blobs(tmp_path / "journal")
+    bucket.create("files/x", b"x")
+    s3_faults.on(lost_request, operation="DeleteObject")
+    looks = []
+
+    def late():
+        looks.append(len(s3_faults.asked(operation="DeleteObject")))
+        if len(looks) > 1:
+            raise TooLate("late", advice="Begin anew.")
+
+    with pytest.raises(TooLate):
+        bucket.delete("files/x", unless_late=late)
+    assert looks == [0, 1]
+    assert bucket.get("files/x") == b"x"
+    bucket.delete("files/x", unless_late=lambda: None)
+    assert bucket.get("files/x") is None

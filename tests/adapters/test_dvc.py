@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import os
+import signal
 import threading
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import timedelta, timezone
 from pathlib import Path
@@ -18,9 +20,11 @@ from lakemark.adapters.blobs_dir import DirectoryBlobs
 from lakemark.adapters.dvc import DvcStore
 from lakemark.adapters.dvc_claims import Claims, Used
 from lakemark.adapters.dvc_collect import Collector
+from lakemark.adapters.dvc_going import WAIT_SECONDS, Going, Patience
 from lakemark.contract.store import Shelf, source
 from lakemark.errors import Corrupt, NoRoom, NotFound, Refused, StoreUnavailable
 from lakemark.ports import Quiet
+from tests.adapters.blobs_stepped import Hours
 from tests.adapters.disks import disk
 from tests.contract.store_places import NOW, digests, flip
 
@@ -439,14 +443,14 @@ def test_a_removal_that_a_crash_broke_off_is_due_at_once(cold):
     assert cold.due(now=NOW, grace=HOUR)
 
 
-def test_what_makes_a_writer_wait_is_due_though_nothing_was(cold):
+def test_what_made_a_writer_wait_is_looked_for_though_nothing_was_due(root):
+    cold = waiting_store(root)
     checkpoint = put(cold)
     cold.blobs.delete(dvc_layout.claim_key(checkpoint.record.id))
     assert not cold.due(now=NOW, grace=HOUR)
-    going = dvc_layout.Mark(condemned_at=NOW, going=True)
-    cold.blobs.replace(dvc_layout.mark_key(checkpoint.objects["dir"]), going.to_bytes())
-    with pytest.raises(StoreUnavailable, match="just being removed"):
-        put(cold)
+    for name in (checkpoint.objects["dir"], "0" * 32):
+        cold.blobs.create(dvc_layout.going_key(name, "1" * 16), b"")
+    put(cold)
     assert cold.due(now=NOW, grace=HOUR)
 
 
@@ -461,16 +465,91 @@ def test_nothing_that_is_used_is_ever_taken_for_unused(names, others):
     assert {name for name in others if name.hex() in used} == names & others
 
 
-def test_a_going_object_makes_its_writer_wait(cold, root):
+def waiting_store(root, hours=None):
+    """Where time passes by waiting alone."""
+    return store_at(root, patience=(hours or Hours()).patience())
+
+
+@pytest.mark.parametrize("of_an_earlier_version", [True, False])
+def test_an_object_that_is_being_removed_makes_its_writer_wait_for_a_minute(root, of_an_earlier_version):
+    hours = Hours()
+    cold = waiting_store(root, hours)
     checkpoint = put(cold)
     cold.drop(checkpoint, now=NOW)
     name = next(value for key, value in checkpoint.objects.items() if key != "dir")
-    mark = dvc_layout.Mark(condemned_at=NOW, going=True)
-    cold.blobs.replace(dvc_layout.mark_key(name), mark.to_bytes())
-    with pytest.raises(StoreUnavailable, match="just being removed"):
-        put(cold)
-    assert cold.collect(now=NOW + 2 * HOUR, grace=HOUR, needed=[]) == 0
+    if of_an_earlier_version:
+        cold.blobs.create(dvc_layout.mark_key(name), dvc_layout.Mark(condemned_at=NOW, going=True).to_bytes())
+    else:
+        cold.blobs.create(dvc_layout.going_key(name, "1" * 16), b"")
     assert sound(cold, put(cold))
+    assert hours.seconds > WAIT_SECONDS
+    assert not [found for found in files_of(root) if found.startswith("lakemark/condemned/")]
+
+
+def test_a_writer_waits_no_longer_than_the_removal_lasts(root):
+    hours = Hours()
+    cold = waiting_store(root, hours)
+    checkpoint = put(cold)
+    cold.drop(checkpoint, now=NOW)
+    name = next(value for key, value in checkpoint.objects.items() if key != "dir")
+    note = dvc_layout.going_key(name, "1" * 16)
+    cold.blobs.create(note, b"")
+
+    def sleep(seconds):
+        hours.sleep(seconds)
+        cold.blobs.delete(dvc_layout.object_key(name))
+        cold.blobs.delete(note)
+
+    other = DvcStore(DirectoryBlobs(root), name="cold", tier_class="cold", patience=hours.patience(sleep))
+    assert sound(other, put(other))
+    assert hours.seconds < WAIT_SECONDS
+
+
+@pytest.mark.parametrize("clock", ["runs", "is set forward"])
+def test_a_removal_that_took_too_long_begins_anew(root, clock):
+    hours = Hours()
+
+    class Slow(DirectoryBlobs):
+        looked = 0
+
+        def size(self, key):
+            if key.startswith(dvc_layout.CONDEMNED):
+                self.looked += 1
+                if self.looked == 1 and clock == "runs":
+                    hours.sleep(WAIT_SECONDS)
+                elif self.looked == 1:
+                    hours.wall_jumps = 3600.0
+            return super().size(key)
+
+    blobs = Slow(root)
+    cold = DvcStore(blobs, name="cold", tier_class="cold", patience=hours.patience())
+    cold.claim("ledger", now=NOW)
+    cold.drop(put(cold), now=NOW)
+    assert cold.collect(now=NOW + 2 * HOUR, grace=HOUR, needed=[]) > 0
+    assert blobs.looked > 3
+    assert files_of(root) == ["lakemark-tier.json"]
+
+
+def test_a_process_stopped_right_at_a_removal_is_seen(root):
+    """Between the last look at the clock and the system call: no clock sees that, the lock does."""
+    cold = waiting_store(root)
+    cold.blobs.create("files/x", b"x")
+    child = os.fork()
+    if child == 0:
+        cold.blobs.delete("files/x", unless_late=lambda: os.kill(os.getpid(), signal.SIGSTOP))
+        os._exit(0)
+    try:
+        os.waitpid(child, os.WUNTRACED)
+        with pytest.raises(StoreUnavailable, match="stopped half-way"):
+            cold.blobs.require_no_removal()
+        assert cold.blobs.get("files/x") == b"x"
+        os.kill(child, signal.SIGCONT)
+        os.waitpid(child, 0)
+        cold.blobs.require_no_removal()
+        assert cold.blobs.get("files/x") is None
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
 
 
 def test_a_condemned_object_that_is_needed_again_is_written_anew(cold, root):
@@ -524,8 +603,8 @@ def test_drops_are_noted_in_order_of_time():
     assert keys == sorted(keys)
     assert [dvc_layout.dropped_at(key) for key in keys] == instants
     assert {dvc_layout.dropped_record(key) for key in keys} == {"f" * 64}
-    with pytest.raises(Corrupt, match="can't be read"):
-        dvc_layout.dropped_at(f"{dvc_layout.DROPPED}yesterday-{'f' * 64}.json")
+    for stranger in ("yesterday-" + "f" * 64 + ".json", "zz", keys[0] + "x", keys[0].removesuffix(".json")):
+        assert dvc_layout.dropped_at(dvc_layout.DROPPED + stranger.removeprefix(dvc_layout.DROPPED)) is None
 
 
 def test_a_pass_does_so_much_and_leaves_the_later_drops_to_the_next(cold, root):
@@ -533,11 +612,15 @@ def test_a_pass_does_so_much_and_leaves_the_later_drops_to_the_next(cold, root):
     for hours, one in enumerate(kept):
         cold.drop(one, now=NOW + hours * HOUR)
     claims, late = Claims(cold.blobs), NOW + 9 * HOUR
-    freed = Collector(cold.blobs, claims, most=3).run(now=late, grace=HOUR, needed=())
+    freed = Collector(cold.blobs, claims, going=Going(cold.blobs, Patience()), most=3).run(
+        now=late, grace=HOUR, needed=()
+    )
     assert freed == 100 + dir_bytes(*kept[:2])
     assert cold.due(now=late, grace=HOUR)
     assert len([name for name in files_of(root) if name.startswith(dvc_layout.DROPPED)]) == 2
-    assert Collector(cold.blobs, claims, most=3).run(now=late, grace=HOUR, needed=()) == 100 + dir_bytes(*kept[2:])
+    assert Collector(cold.blobs, claims, going=Going(cold.blobs, Patience()), most=3).run(
+        now=late, grace=HOUR, needed=()
+    ) == 100 + dir_bytes(*kept[2:])
     assert files_of(root) == ["lakemark-tier.json"]
 
 
@@ -613,8 +696,8 @@ class Interrupted(DirectoryBlobs):
 
     removing = None
 
-    def delete(self, key):
-        super().delete(key)
+    def delete(self, key, **how):
+        super().delete(key, **how)
         if self.removing and key.startswith(dvc_layout.OBJECTS):
             meanwhile, self.removing = self.removing, None
             meanwhile(key)
@@ -622,20 +705,19 @@ class Interrupted(DirectoryBlobs):
 
 @pytest.mark.parametrize("faster", [True, False])
 def test_a_collector_that_others_overtake_removes_nothing_they_gave_back(root, faster):
-    """faster: the other pass removed what the writer then writes anew; else it saw the writer's claim."""
-    blobs = Interrupted(root)
-    store = store_over(blobs)
-    other, writer, later, written = store_at(root), store_at(root), NOW + 2 * HOUR, []
+    """faster: another pass removed meanwhile what the writer then writes anew."""
+    blobs, patience = Interrupted(root), Hours().patience()
+    store = store_over(blobs, patience=patience)
+    other, writer = (store_at(root, patience=patience) for _ in range(2))
+    later, written = NOW + 2 * HOUR, []
     files = {"one": b"one", "two": b"two", "three": b"three"}
     store.drop(put(store, files), now=NOW)
 
     def meanwhile(removed):
         md5s = {name: hashlib.md5(content, usedforsecurity=False).hexdigest() for name, content in files.items()}
         wanted = {name: files[name] for name, md5 in md5s.items() if dvc_layout.object_key(md5) != removed}
-        if not faster:
-            with pytest.raises(StoreUnavailable):
-                put(writer, wanted, step=2, now=later)
-        other.collect(now=later, grace=HOUR, needed=[])
+        if faster:
+            other.collect(now=later, grace=HOUR, needed=[])
         written.append(put(writer, wanted, step=2, now=later))
 
     blobs.removing = meanwhile

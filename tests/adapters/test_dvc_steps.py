@@ -12,7 +12,7 @@ from lakemark.contract import blobs
 from lakemark.contract.store import source
 from lakemark.errors import StoreUnavailable
 from lakemark.ports import Quiet
-from tests.adapters.blobs_stepped import MemoryBlobs
+from tests.adapters.blobs_stepped import Hours, MemoryBlobs
 from tests.adapters.test_dvc import checkpoint_of, sound
 from tests.contract.store_places import NOW
 
@@ -28,13 +28,16 @@ class Scene:
 
     def __init__(self):
         self.blobs = MemoryBlobs()
+        self.hours_waited = Hours()
         self.hours = count(1)
         self.store(self.blobs.again()).claim("ledger", now=NOW)
         self.first, self.second = self.put(1), self.put(2)
         self.third = None
 
     def store(self, blobs=None):
-        store = DvcStore(blobs or self.blobs.again(), name="cold", tier_class="cold")
+        store = DvcStore(
+            blobs or self.blobs.again(), name="cold", tier_class="cold", patience=self.hours_waited.patience()
+        )
         if blobs is None:
             assert store.identity() is not None
         return store
@@ -170,8 +173,7 @@ def test_a_collector_takes_no_other_s_mark_for_its_own():
         scene.collect()
         scene.write()
         for name in scene.first.objects.values():
-            mark = dvc_layout.Mark(condemned_at=NOW, going=True, by="another")
-            scene.blobs.held[dvc_layout.mark_key(name)] = mark.to_bytes()
+            scene.blobs.held[dvc_layout.going_key(name, "0" * 16)] = b""
 
     def let_all_go(scene):
         scene.drop(scene.first)

@@ -13,7 +13,7 @@ from lakemark.adapters import dvc_layout as layout
 from lakemark.adapters.dvc import DvcStore
 from lakemark.contract.store import source
 from lakemark.errors import LakemarkError, StoreUnavailable
-from tests.adapters.blobs_stepped import MemoryBlobs
+from tests.adapters.blobs_stepped import Hours, MemoryBlobs
 from tests.adapters.blobs_turns import Actor, TurnedBlobs, Turns
 from tests.adapters.test_dvc import QUIET, checkpoint_of, sound
 from tests.contract.store_places import NOW
@@ -35,6 +35,7 @@ class Scene:
     def __init__(self, seed):
         self.random = random = Random(seed)
         self.held = {}
+        self.waited = Hours()
         self.clock = NOW
         self.grace = random.choice((timedelta(), timedelta(), 48 * HOUR, 72 * HOUR))
         self.faults, self.skew = random.choice((0, 0, 0.3, 0.7)), random.choice((timedelta(), DAY))
@@ -52,7 +53,8 @@ class Scene:
             self.be_of_an_earlier_version()
 
     def store(self, blobs=None):
-        return DvcStore(blobs or MemoryBlobs(self.held), name="cold", tier_class="cold")
+        blobs = blobs or MemoryBlobs(self.held)
+        return DvcStore(blobs, name="cold", tier_class="cold", patience=blobs.patience(self.waited))
 
     def be_of_an_earlier_version(self):
         """It marked what it dropped, directory objects as going; some of that died half-way."""

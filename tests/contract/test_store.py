@@ -160,7 +160,10 @@ class CarelessBlobs:
 
     replace = create
 
-    def delete(self, key):
+    def delete(self, key, *, unless_late=None):
+        pass
+
+    def require_no_removal(self):
         pass
 
     def list(self, prefix, *, limit=None):

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import BinaryIO, Protocol, Self
+from typing import BinaryIO, Final, Protocol, Self
 
 from lakemark.adapters.digests import Readable
+from lakemark.errors import StoreUnavailable, quoted
 from lakemark.ports.store import Usage
+
+ANSWER_SECONDS: Final = 20.0
+"""How long a store may take over a removal that was sent in time; later it is taken for one that does not come any more."""
+
+
+class TooLate(StoreUnavailable):
+    """A removal was not sent, because what was looked at for it may have changed."""
+
+    @property
+    def kind(self) -> str:
+        return StoreUnavailable.__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +37,12 @@ class Names:
         sizes = dict(islice(found, None if limit is None else limit + 1))
         complete = limit is None or len(sizes) <= limit
         return cls(dict(islice(sorted(sizes.items()), limit)), complete=complete)
+
+    def require_all(self, where: str) -> Mapping[str, int]:
+        """The sizes. Raises StoreUnavailable where the end of the listing was not reached."""
+        if not self.complete:
+            raise StoreUnavailable(f"{quoted(where)} did not list its names to the end", advice="Try again.")
+        return self.sizes
 
 
 class Blobs(Protocol):
@@ -64,8 +82,15 @@ class Blobs(Protocol):
     def open(self, key: str, *, start: int = 0, length: int | None = None) -> BinaryIO:
         """From `start`; the reader takes no more than `length` bytes. Raises NotFound."""
 
-    def delete(self, key: str) -> None:
-        """A no-op where it is not there."""
+    def delete(self, key: str, *, unless_late: Callable[[], None] | None = None) -> None:
+        """A no-op where it is not there.
+
+        unless_late: called last before each try, after everything that may take time; what it raises comes out, and that
+        try is not made.
+        """
+
+    def require_no_removal(self) -> None:
+        """Raises StoreUnavailable where a `delete` with `unless_late` was let through and has not ended, as far as is known."""
 
     def list(self, prefix: str, *, limit: int | None = None) -> Names: ...
 

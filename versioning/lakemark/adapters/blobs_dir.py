@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from fractions import Fraction
@@ -18,6 +21,7 @@ from lakemark.adapters.files import (
     forget_pages,
     fsync_directory,
     make_directories,
+    open_lock,
     os_errors,
     rename_new,
     write_new,
@@ -25,11 +29,17 @@ from lakemark.adapters.files import (
 from lakemark.adapters.pool import Buffers
 from lakemark.adapters.space import Space
 from lakemark.adapters.workbench import Workbench
+from lakemark.errors import StoreUnavailable, quoted
 from lakemark.ports.store import Usage
 
 WORKERS: Final = 4
 _UNFINISHED: Final = "lakemark/tmp"
+_REMOVALS: Final = "lakemark/removals"
 _NOT_OURS: Final = "lost+found"
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+_LOCK_TRIES: Final = 100
+_LOCK_SECONDS: Final = 0.05
 
 
 class DirectoryBlobs:
@@ -91,10 +101,33 @@ class DirectoryBlobs:
             stream.seek(start)
             return stream
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, *, unless_late: Callable[[], None] | None = None) -> None:
         with os_errors(self._path(key)), suppress(FileNotFoundError, NotADirectoryError):
-            os.unlink(self._path(key))
+            if unless_late is None:
+                os.unlink(self._path(key))
+            else:
+                # A process that is stopped between the two lines holds the lock: `require_no_removal` sees it.
+                with self._removing():
+                    unless_late()
+                    os.unlink(self._path(key))
             fsync_directory(self._path(key).parent)
+
+    def require_no_removal(self) -> None:
+        with os_errors(self._root):
+            descriptor = self._open_removals()
+            if descriptor is None:
+                return
+            try:
+                for _ in range(_LOCK_TRIES):
+                    if _locks(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                        return
+                    time.sleep(_LOCK_SECONDS)
+            finally:
+                os.close(descriptor)
+        raise StoreUnavailable(
+            f"{quoted(self.where)}: a process that removes something there was stopped half-way",
+            advice="Let it go on or end it (`fuser` names it), then try again.",
+        )
 
     def list(self, prefix: str, *, limit: int | None = None) -> Names:
         return Names.of(self.each(prefix), limit=limit)
@@ -108,7 +141,7 @@ class DirectoryBlobs:
 
         for folder, folders, names in os.walk(start, onerror=fail):
             here = Path(folder).relative_to(self._root)
-            folders[:] = [name for name in folders if str(here / name) not in (_UNFINISHED, _NOT_OURS)]
+            folders[:] = [name for name in folders if str(here / name) not in (_UNFINISHED, _REMOVALS, _NOT_OURS)]
             for name in names:
                 with suppress(FileNotFoundError):
                     yield str(here / name), os.lstat(os.path.join(folder, name)).st_size
@@ -143,6 +176,27 @@ class DirectoryBlobs:
         return self._root / key
 
     @contextmanager
+    def _removing(self) -> Iterator[None]:
+        descriptor = self._open_removals()
+        try:
+            if descriptor is not None:
+                _locks(descriptor, fcntl.LOCK_SH)
+            yield
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _open_removals(self) -> int | None:
+        """None where there is no room for the file: the time that a removal is young for is what counts then."""
+        try:
+            make_directories(self._root / _REMOVALS)
+            return open_lock(self._root / _REMOVALS)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            return None
+
+    @contextmanager
     def _draft(self) -> Iterator[Path]:
         with os_errors(self._root):
             place = self._bench.begin()
@@ -163,3 +217,15 @@ class DirectoryBlobs:
             return False
         fsync_directory(target.parent)
         return True
+
+
+def _locks(descriptor: int, how: int) -> bool:
+    """Whether the lock was taken; True where the file system has none."""
+    try:
+        fcntl.flock(descriptor, how)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True

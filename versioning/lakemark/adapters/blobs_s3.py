@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ from botocore.exceptions import (
     SSLError,
 )
 
-from lakemark.adapters.blobs import Names
+from lakemark.adapters.blobs import ANSWER_SECONDS, Names
 from lakemark.adapters.digests import Readable, read_into
 from lakemark.adapters.files import fsync_directory, os_errors, write_new
 from lakemark.adapters.pool import Buffers, run_all
@@ -48,7 +49,18 @@ if TYPE_CHECKING:
 WORKERS: Final = 4
 PART_BYTES: Final = 16 * 2**20
 _MOST_PARTS: Final = 9000
+_CONNECT_SECONDS: Final = 10
 _THERE: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
+
+
+class _Late(threading.local):
+    """Before a removal is sent, asks whoever wants it whether it still does."""
+
+    check: Callable[[], None] | None = None
+
+    def __call__(self, **_: object) -> None:
+        if self.check is not None:
+            self.check()
 
 
 class S3Blobs:
@@ -61,6 +73,10 @@ class S3Blobs:
         self._place = place
         self._root = f"{place.prefix}/" if place.prefix else ""
         self._client = _client(place, credentials)
+        self._late = _Late()
+        self._deleting = _client(place, credentials, read_timeout=ANSWER_SECONDS - _CONNECT_SECONDS)
+        # Of all that a request goes through, the last before it is sent: at each try, after each wait for the one before.
+        self._deleting.meta.events.register_last("before-send.s3.DeleteObject", self._late)
         self._bench = Workbench(journal)
         self._buffers = Buffers(WORKERS + 1, PART_BYTES)
 
@@ -106,9 +122,19 @@ class S3Blobs:
             body = self._client.get_object(**wanted)["Body"]
         return cast("BinaryIO", io.BufferedReader(Body(body, partial(self._errors, key)), 2**20))
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str, *, unless_late: Callable[[], None] | None = None) -> None:
         with self._errors(key):
-            self._client.delete_object(**self._at(key))
+            if unless_late is None:
+                self._client.delete_object(**self._at(key))
+                return
+            self._late.check = unless_late
+            try:
+                self._deleting.delete_object(**self._at(key))
+            finally:
+                self._late.check = None
+
+    def require_no_removal(self) -> None:
+        """Nothing tells of one: the store's answer is waited for no longer than others wait."""
 
     def list(self, prefix: str, *, limit: int | None = None) -> Names:
         return Names.of(self.each(prefix), limit=limit)
@@ -315,7 +341,7 @@ class S3Blobs:
             ) from error
 
 
-def _client(place: S3Place, credentials: Credentials | None) -> S3Client:
+def _client(place: S3Place, credentials: Credentials | None, *, read_timeout: float = 60) -> S3Client:
     styles = {None: "auto", True: "path", False: "virtual"}
     s3: dict[str, Any] = {"addressing_style": styles[place.path_style]}
     if place.is_loopback:
@@ -336,8 +362,8 @@ def _client(place: S3Place, credentials: Credentials | None) -> S3Client:
             config=Config(
                 s3=cast("Any", s3),
                 retries={"mode": "standard", "total_max_attempts": 4},
-                connect_timeout=10,
-                read_timeout=60,
+                connect_timeout=_CONNECT_SECONDS,
+                read_timeout=read_timeout,
                 max_pool_connections=2 * WORKERS,
                 tcp_keepalive=True,
                 request_checksum_calculation="when_required",

@@ -18,6 +18,7 @@ from lakemark.adapters.blobs import Blobs
 from lakemark.adapters.digests import Verified, drain
 from lakemark.adapters.dvc_claims import WORKERS, Claims, Remembered
 from lakemark.adapters.dvc_collect import Collector, is_going, oldest
+from lakemark.adapters.dvc_going import Going, Patience
 from lakemark.adapters.dvc_layout import Claim
 from lakemark.adapters.dvc_read import MISSING, ObjectReader
 from lakemark.adapters.dvc_room import Room
@@ -45,6 +46,7 @@ class DvcStore:
         domain: str | None = None,
         shared: bool = False,
         capacity_bytes: int | None = None,
+        patience: Patience | None = None,
     ) -> None:
         self.blobs = blobs
         self.name = name
@@ -57,6 +59,7 @@ class DvcStore:
         self._room = Room(blobs, capacity_bytes, name=name)
         self._first: Identity | None = None
         self._claims = Claims(blobs)
+        self._going = Going(blobs, patience or Patience())
         self._objects = Remembered()
         self._oldest: datetime | None = None
 
@@ -91,7 +94,7 @@ class DvcStore:
         self._first = tier_file.require_same(self.identity(), self._first, where=self.blobs.where)
         objects = (self._claimed(checkpoint.record.id) or {}) if self.holds(checkpoint) else {}
         written: Mapping[str, File] = {}
-        if not objects or self._marked(objects.values()) or self.verify(checkpoint, progress=progress):
+        if not objects or self._marks(objects.values()) or self.verify(checkpoint, progress=progress):
             objects, written = self._put(checkpoint, source, now=now, progress=progress)
         self._require_claimed(checkpoint.record.id, objects)
         return Stored(
@@ -156,7 +159,7 @@ class DvcStore:
         if self._shared:
             return 0
         self._oldest = None
-        return Collector(self.blobs, self._claims).run(now=now, grace=grace, needed=needed)
+        return Collector(self.blobs, self._claims, going=self._going).run(now=now, grace=grace, needed=needed)
 
     def claimed(self) -> Listing:
         if self.identity() is None:
@@ -220,9 +223,14 @@ class DvcStore:
         if objects is None:
             objects = self._named(checkpoint, source, progress)
         self._room.require({name: file.size_bytes for name, file in layout.distinct(checkpoint, objects).items()})
-        claim = Claim(record=checkpoint.record, manifest=checkpoint.manifest, objects=objects, claimed_at=now)
-        self.blobs.replace(layout.claim_key(checkpoint.record.id), claim.to_bytes())
+        claim = Claim(
+            record=checkpoint.record, manifest=checkpoint.manifest, objects=objects, claimed_at=now
+        ).to_bytes()
+        self.blobs.replace(layout.claim_key(checkpoint.record.id), claim)
         self._objects.put(checkpoint.record.id, objects)
+        if self._wait_out([*objects.values()]):
+            # What was waited for may have been the removal of this very claim, left by an earlier try.
+            self.blobs.replace(layout.claim_key(checkpoint.record.id), claim)
         written = self._sink(checkpoint, objects, source, (trusted, progress))
         self._require_sound(checkpoint, written, progress)
         self._require_claimed(checkpoint.record.id, objects)  # else the directory object would be nobody's
@@ -230,9 +238,8 @@ class DvcStore:
         return objects, written
 
     def _require_claimed(self, record: str, objects: Mapping[str, str]) -> None:
-        """Nothing is safe once the claim went: by a drop, or a pass that takes its writer for dead and marks the directory."""
-        keys = (layout.mark_key(objects["dir"]), layout.claim_key(record))
-        if [self.blobs.size(key) is not None for key in keys] != [False, True]:
+        """Nothing is safe once the claim went: by a drop, or a pass that takes its writer for dead and notes the directory."""
+        if self._marks([objects["dir"]]) or self.blobs.size(layout.claim_key(record)) is None:
             raise StoreUnavailable(
                 f"the claim of {record[:12]} was removed from {self.name} while it was written, or is being removed",
                 advice="Try again: it is claimed and read back anew.",
@@ -259,10 +266,8 @@ class DvcStore:
         """Object names of a record that nobody dropped and whose claim got lost: damage, but its bytes are there."""
         if not self._has_dir(checkpoint.objects):
             return None
-        drops = self.blobs.list(layout.DROPPED)
-        if not drops.complete:
-            raise StoreUnavailable(f"{self.name} did not list its drops to the end", advice="Try again.")
-        if any(layout.dropped_record(key) == checkpoint.record.id for key in drops.sizes):
+        drops = self.blobs.list(layout.DROPPED).require_all(self.name)
+        if any(layout.dropped_record(key) == checkpoint.record.id for key in drops):
             return None
         self._objects.put(checkpoint.record.id, checkpoint.objects)
         return checkpoint.objects
@@ -342,25 +347,29 @@ class DvcStore:
                 advice="The store does not keep what it is given: look at it before you go on.",
             )
 
-    def _marked(self, names: Iterable[str]) -> frozenset[str]:
-        """Those that are condemned or just being removed. Counts where it is looked at after the record was claimed."""
-        marks = self.blobs.list(layout.CONDEMNED)
-        if not marks.complete:
-            raise StoreUnavailable(f"{self.name} did not list its marks to the end", advice="Try again.")
-        return frozenset(name for name in names if layout.mark_key(name) in marks.sizes)
+    def _marks(self, names: Iterable[str]) -> dict[str, tuple[str, bool]]:
+        """Key -> object and whether it is a pass's own note, of those among `names` that are condemned or being removed.
+
+        Counts where it is looked at after the record was claimed.
+        """
+        wanted = frozenset(names)
+        said = layout.marks(self.blobs.list(layout.CONDEMNED).require_all(self.name))
+        return {key: seen for key, seen in said.items() if seen[0] in wanted}
+
+    def _wait_out(self, names: Iterable[str]) -> bool:
+        """Whether removals of these objects were under way; none is any more, and none begins that does not see the claim."""
+        going = [key for key, (_, note) in self._marks(names).items() if note or is_going(self.blobs, key)]
+        if going:
+            self._oldest = None  # `due` looks again: whoever was removing it may have died
+            self._going.wait_out(going)
+        return bool(going)
 
     def _uncondemn(self, names: Iterable[str]) -> frozenset[str]:
         """Takes back condemnations of objects that are needed again; their bytes are then written anew."""
-        found = self._marked(names)
-        for name in found:
-            if is_going(self.blobs, name):
-                self._oldest = None  # `due` looks again: whoever was removing it may have died
-                raise StoreUnavailable(
-                    f"the object {name} is just being removed from {self.name}",
-                    advice="Try again once the pass that collects has ended; the next one clears it up.",
-                )
-            self.blobs.delete(layout.mark_key(name))
-        return found
+        found = {key: name for key, (name, note) in self._marks(names).items() if not note}
+        for key in found:
+            self.blobs.delete(key)
+        return frozenset(found.values())
 
     def _write_dir(self, checkpoint: Checkpoint, objects: Mapping[str, str]) -> None:
         data = layout.dir_bytes(checkpoint.manifest, objects)

@@ -1,28 +1,33 @@
 """Removes objects that nothing uses from a DVC tier, so that no writer can lose one it counts on.
 
-A writer claims (lakemark/records/<id>.json) before it looks at marks; a collector marks an object as going before it looks
-at claims. So one of the two sees the other: a going object makes the writer wait, a claim makes the collector let go.
+A writer claims (lakemark/records/<id>.json) before it looks for notes of removals; a collector notes which objects it removes
+before it looks at claims. So one of the two sees the other: a note makes the writer wait, a claim makes the collector let go.
+How long a note holds, and what becomes of one whose pass was stopped or died: see `dvc_going`.
 Whoever drops a record notes it (lakemark/dropped/) before the claim goes, and removes nothing; a collector looks at claims
 before it looks at notes. So it sees one of the two, and what was used until just now has its whole grace before it.
 """
 
 from __future__ import annotations
 
-import secrets
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import islice
+from typing import Final
 
 from lakemark.adapters import dvc_layout as layout
-from lakemark.adapters.blobs import Blobs
+from lakemark.adapters.blobs import Blobs, TooLate
 from lakemark.adapters.dvc_claims import WORKERS, Claims, Used, count
+from lakemark.adapters.dvc_going import LASTS_SECONDS, Going, Turn
 from lakemark.adapters.dvc_layout import Claim, Mark
 from lakemark.adapters.pool import run_all
-from lakemark.errors import Corrupt
+from lakemark.errors import Corrupt, NoRoom
 from lakemark.ports.store import Checkpoint
+
+_ANNOUNCING_SHARE: Final = 0.25
+_BEGUN_ANEW: Final = 3
 
 
 def oldest(blobs: Blobs, *, now: datetime) -> datetime | None:
@@ -33,27 +38,35 @@ def oldest(blobs: Blobs, *, now: datetime) -> datetime | None:
     drops, marks = blobs.list(layout.DROPPED), blobs.list(layout.CONDEMNED)
     if not (drops.complete and marks.complete):
         return None
+    ever = datetime.min.replace(tzinfo=now.tzinfo)
 
     def condemned_at(key: str) -> datetime:
         mark = _mark(blobs, key)
         if mark is None:
             return now
-        return datetime.min.replace(tzinfo=mark.condemned_at.tzinfo) if mark.going else mark.condemned_at
+        return ever if mark.going else mark.condemned_at
 
-    read = run_all((partial(condemned_at, key) for key in marks.sizes), workers=WORKERS)
-    first = [layout.dropped_at(key) for key in islice(drops.sizes, 1)]
-    return min((*read, *first), default=now)
+    said = layout.marks(marks.sizes)
+    if any(going for _, going in said.values()):
+        return ever
+    read = run_all((partial(condemned_at, key) for key in said), workers=WORKERS)
+    first = next((at for key in drops.sizes if (at := layout.dropped_at(key)) is not None), now)
+    return min((*read, first), default=now)
 
 
-def is_going(blobs: Blobs, name: str) -> bool:
-    """Whether its removal is under way, or was and nobody cleared it up yet."""
-    mark = _mark(blobs, layout.mark_key(name))
+def is_going(blobs: Blobs, key: str) -> bool:
+    """Whether the mark of that key is one of versions before 0.2 that says it is being removed."""
+    mark = _mark(blobs, key)
     return mark is not None and mark.going
 
 
 def _mark(blobs: Blobs, key: str) -> Mark | None:
+    """None where it is gone, or can't be read: then its object is condemned anew, and has its whole grace before it."""
     data = blobs.get(key)
-    return None if data is None else Mark.from_bytes(data, key=key)
+    try:
+        return None if data is None else Mark.from_bytes(data, key=key)
+    except Corrupt:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +96,14 @@ class Collector:
     most: once the drops that it looks after have so many objects, later ones wait for the next pass.
     """
 
-    def __init__(self, blobs: Blobs, claims: Claims, *, most: int = 100_000) -> None:
+    def __init__(self, blobs: Blobs, claims: Claims, *, going: Going, most: int = 100_000) -> None:
         self._blobs = blobs
         self._claims = claims
+        self._going = going
         self._most = most
-        self._own = secrets.token_hex(8)
 
     def run(self, *, now: datetime, grace: timedelta, needed: Iterable[Checkpoint]) -> int:
-        """Bytes freed. `needed` is drawn from once."""
+        """Bytes freed. `needed` is drawn from once. What dead passes left is waited for, at most a minute, and cleared up."""
         before = now - grace
         kept = self._kept(before)
         marks = self._blobs.list(layout.CONDEMNED)
@@ -102,18 +115,21 @@ class Collector:
             kept.names.add(checkpoint.objects.values())
             if not self._claims.has(checkpoint.record.id):
                 lost.add(checkpoint.objects.values())
-        names = {key.removeprefix(layout.CONDEMNED): key for key in marks.sizes}
+        said = layout.marks(marks.sizes)
+        names = {name: key for key, (name, going) in said.items() if not going}
         seen = self._look_through(kept, names)
         for name in seen.strays:
             kept.names.add({name} | self._members(name))
         due = {name: size for name, size in seen.leaving.items() if name not in kept.names}
-        due |= {name: seen.marked[name] for name in self._settle_marks(names, kept.names, seen, before)}
-        for name in seen.unused:
+        old: list[str] = []
+        due |= {name: seen.marked[name] for name in self._settle_marks(names, kept.names, seen, before=before, old=old)}
+        freed = self._remove(due, before, lost)
+        for name in seen.unused:  # after it: in a full tier there is room for marks now
             if name not in kept.names:
                 self._blobs.create(layout.mark_key(name), Mark(condemned_at=now).to_bytes())
-        freed = self._remove(due, before, lost)
         self._forget_drops(kept.leaving, lost)
         self._forget_stale(wanted, before)
+        self._going.wait_out([*old, *(key for key, (_, going) in said.items() if going)])
         return freed
 
     def _kept(self, before: datetime) -> _Kept | None:
@@ -124,7 +140,8 @@ class Collector:
         leaving: dict[str, bytes] = {}
         room = self._most
         for key, packed in sorted(drops.items()):
-            if room > 0 and layout.dropped_at(key) <= before:
+            dropped_at = layout.dropped_at(key)
+            if room > 0 and dropped_at is not None and dropped_at <= before:
                 leaving[key] = packed
                 room -= count(packed)
             else:
@@ -163,44 +180,90 @@ class Collector:
                 advice="Nothing is deleted from the tier until you have removed it or put it right.",
             ) from error
 
-    def _settle_marks(self, marks: Mapping[str, str], kept: Used, seen: _Seen, before: datetime) -> Iterator[str]:
-        """Takes marks back from what is used or gone; answers those whose time has come."""
+    def _settle_marks(
+        self, marks: Mapping[str, str], kept: Used, seen: _Seen, *, before: datetime, old: list[str]
+    ) -> Iterator[str]:
+        """Takes marks back from what is used or gone; answers those whose time has come.
+
+        Adds to `old` those by which versions before 0.2 said that they are removing something.
+        """
         for name, key in marks.items():
-            if name not in seen.marked or name in kept:
-                self._blobs.delete(key)
-                continue
             mark = _mark(self._blobs, key)
-            if mark is not None and (mark.going or mark.condemned_at <= before):
+            if mark is not None and mark.going:
+                old.append(key)
+            elif mark is None or name not in seen.marked or name in kept:
+                self._blobs.delete(key)
+            elif mark.condemned_at <= before:
                 yield name
 
     def _remove(self, due: Mapping[str, int], before: datetime, left: Used) -> int:
-        """Bytes freed; directory objects go first. Adds to `left` what is left to another pass.
-
-        After every mark says going, looks at claims and drops once more; then at each mark, which others may have taken away.
-        """
-        going = Mark(condemned_at=before, going=True, by=self._own).to_bytes()
-        _each_done(partial(self._blobs.replace, layout.mark_key(name), going) for name in due)
-        kept = self._kept(before) if due else None
-        if kept is None:
-            left.add(due)
-            return 0
-        spared = [name for name in due if name in kept.names]
-        left.add(spared)
-        _each_done(partial(self._blobs.delete, layout.mark_key(name)) for name in spared)
-        freed = 0
-        for dirs in (True, False):
-            names = [name for name in due.keys() - spared if name.endswith(layout.DIR) is dirs]
-            for name, gone in run_all((partial(self._removed, name) for name in names), workers=WORKERS):
-                freed += due[name] if gone else 0
-                left.add([] if gone else [name])
+        """Bytes freed; directory objects go first. Adds to `left` what is left to another pass."""
+        waiting = deque(sorted(due, key=lambda name: (not name.endswith(layout.DIR), name)))
+        freed = anew = 0
+        while waiting and anew < _BEGUN_ANEW:
+            turn = self._going.begin()
+            batch = self._announce(turn, waiting)
+            # After every note of the turn: who claimed before saw none, who claims from now on waits.
+            kept = self._kept(before) if batch else None
+            if kept is None:
+                turn.end(batch)
+                left.add(batch)
+                break
+            spared = [name for name in batch if name in kept.names]
+            turn.end(spared)
+            left.add(spared)
+            gone = self._remove_announced(turn, [name for name in batch if name not in kept.names])
+            again = [name for name, removed in gone.items() if not removed]
+            freed += sum(due[name] for name, removed in gone.items() if removed)
+            turn.end(again)
+            waiting.extendleft(reversed(again))
+            anew += bool(again)
+        left.add(waiting)
         return freed
 
-    def _removed(self, name: str) -> tuple[str, bool]:
-        """False where another pass took it over, or saw a claim: a writer may count on the object by now."""
-        if not self._is_own(name):
+    def _announce(self, turn: Turn, waiting: deque[str]) -> list[str]:
+        """Takes as many names as there is time for at once, and room for notes in a tier that is full; the rest stay."""
+        full = False
+
+        def note(name: str) -> tuple[str, bool]:
+            try:
+                turn.announce(name)
+            except NoRoom:
+                return name, False
+            return name, True
+
+        def tasks() -> Iterator[partial[tuple[str, bool]]]:
+            while waiting and not full and turn.seconds() < _ANNOUNCING_SHARE * LASTS_SECONDS:
+                yield partial(note, waiting.popleft())
+
+        noted: list[str] = []
+        refused: list[str] = []
+        for name, done in run_all(tasks(), workers=WORKERS):
+            (noted if done else refused).append(name)
+            full = full or not done
+        waiting.extendleft(reversed(refused))
+        if refused and not noted:
+            turn.announce(waiting[0])  # raises what the tier says
+            noted.append(waiting.popleft())
+        return sorted(noted)
+
+    def _remove_announced(self, turn: Turn, names: Iterable[str]) -> dict[str, bool]:
+        """Whether each is gone. Not, where the turn was over before its removal was sent: that begins anew."""
+        done: dict[str, bool] = {}
+        for dirs in (True, False):
+            tasks = (partial(self._removed, turn, name) for name in names if name.endswith(layout.DIR) is dirs)
+            done.update(run_all(tasks, workers=WORKERS))
+        return done
+
+    def _removed(self, turn: Turn, name: str) -> tuple[str, bool]:
+        if not turn.stands(name):
             return name, False
-        self._blobs.delete(layout.object_key(name))
+        try:
+            self._blobs.delete(layout.object_key(name), unless_late=turn.require_young)
+        except TooLate:
+            return name, False
         self._blobs.delete(layout.mark_key(name))
+        turn.end([name])  # last: while it is there a writer waits
         return name, True
 
     def _forget_drops(self, over: Mapping[str, bytes], left: Used) -> None:
@@ -216,20 +279,16 @@ class Collector:
                 claim = None if data is None else Claim.from_bytes(data, key=key)
                 name = None if claim is None or claim.claimed_at > before else claim.objects.get("dir")
                 if name is not None and not self._is_there(name):
-                    self._forget(key, data, name=name, before=before)
+                    self._forget(key, data, name=name)
 
-    def _forget(self, key: str, data: bytes | None, *, name: str, before: datetime) -> None:
-        """Its writer may live, or be back. It claims, and writes the directory object, before it looks for marks."""
-        mark = layout.mark_key(name)
-        self._blobs.replace(mark, Mark(condemned_at=before, going=True, by=self._own).to_bytes())
-        if self._blobs.get(key) == data and not self._is_there(name) and self._is_own(name):
-            self._blobs.delete(key)
-        self._blobs.delete(mark)
-
-    def _is_own(self, name: str) -> bool:
-        """Whether its mark is as this pass left it: then every writer that claimed since the look at claims waits."""
-        mark = _mark(self._blobs, layout.mark_key(name))
-        return mark is not None and mark.by == self._own
+    def _forget(self, key: str, data: bytes | None, *, name: str) -> None:
+        """Its writer may live, or be back. It claims, and writes the directory object, before it looks for notes."""
+        turn = self._going.begin()
+        turn.announce(name)
+        if self._blobs.get(key) == data and not self._is_there(name) and turn.stands(name):
+            with suppress(TooLate):
+                self._blobs.delete(key, unless_late=turn.require_young)
+        turn.end([name])
 
     def _is_there(self, name: str) -> bool:
         return self._blobs.size(layout.object_key(name)) is not None

@@ -6,7 +6,8 @@ files/md5/ab/cdef….dir              which files a checkpoint has: written last
 lakemark/records/<id>.json          a claim: record, manifest and object names; written before the bytes
 lakemark/parts/<…>.json             the same of one node's part
 lakemark/dropped/<when>-<id>.json   object names of a record that was dropped; written before its claim goes
-lakemark/condemned/<md5>[.dir]      since when nothing has used the object, or that it is being removed
+lakemark/condemned/<md5>[.dir]      since when nothing has used the object
+lakemark/condemned/<…>-<16 hex>     that a pass, which has this number, is removing the object: see `dvc_going`
 lakemark/ledger.bundle              the ledger as it was a while ago, as a Git bundle
 """
 
@@ -14,12 +15,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Self
 
 from lakemark.errors import Corrupt
+from lakemark.model import outside
 from lakemark.model.canonical import JSON, parse
 from lakemark.model.checkpoint import File, Manifest
 from lakemark.model.fields import Fields
@@ -68,17 +71,20 @@ def drop_key(record: str, at: datetime) -> str:
     return f"{DROPPED}{at.astimezone(UTC).strftime(_WHEN)}-{record}.json"
 
 
-def dropped_at(key: str) -> datetime:
-    """When the drop was that is noted under this key. Raises Corrupt."""
+def dropped_at(key: str) -> datetime | None:
+    """When the drop was that is noted under this key. None for a stranger, which is no note of ours."""
+    when, dash, record = key.removeprefix(DROPPED).partition("-")
     try:
-        return datetime.strptime(key.removeprefix(DROPPED).partition("-")[0], _WHEN).replace(tzinfo=UTC)
-    except ValueError as error:
-        raise _unreadable(key, error) from error
+        outside.digest(record.removesuffix(".json"))
+        at = datetime.strptime(when, _WHEN).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return at if dash and drop_key(record.removesuffix(".json"), at) == key else None
 
 
-def dropped_record(key: str) -> str:
-    """The id of the record whose drop is noted under this key."""
-    return key.removesuffix(".json").rpartition("-")[2]
+def dropped_record(key: str) -> str | None:
+    """The id of the record whose drop is noted under this key. None as above."""
+    return None if dropped_at(key) is None else key.removesuffix(".json").rpartition("-")[2]
 
 
 def drop_bytes(record: str, objects: Mapping[str, str], at: datetime) -> bytes:
@@ -90,6 +96,20 @@ def drop_bytes(record: str, objects: Mapping[str, str], at: datetime) -> bytes:
 def mark_key(name: str) -> str:
     """Where the object's condemnation is noted."""
     return CONDEMNED + name
+
+
+def going_key(name: str, by: str) -> str:
+    """Where it is noted that the pass `by` is removing the object."""
+    return f"{CONDEMNED}{name}-{by}"
+
+
+def marks(keys: Iterable[str]) -> dict[str, tuple[str, bool]]:
+    """Key under `condemned` -> which object it is about, and whether it notes a removal under way. Strangers are left out."""
+    found: dict[str, tuple[str, bool]] = {}
+    for key in keys:
+        with suppress(ValueError):
+            found[key] = outside.object_mark(key.removeprefix(CONDEMNED))
+    return found
 
 
 def dir_bytes(manifest: Manifest, objects: Mapping[str, str]) -> bytes:
@@ -157,15 +177,13 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """An object nothing has used since `condemned_at`. going: its removal is under way. by: the pass that removes it."""
+    """An object nothing has used since `condemned_at`. going: its removal is under way; versions before 0.2 say it so."""
 
     condemned_at: datetime
     going: bool = False
-    by: str | None = None
 
     def to_bytes(self) -> bytes:
-        value = {"format": MARK, "condemned_at": to_text(self.condemned_at), "going": self.going}
-        return json.dumps(value if self.by is None else {**value, "by": self.by}).encode()
+        return json.dumps({"format": MARK, "condemned_at": to_text(self.condemned_at), "going": self.going}).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, *, key: str) -> Self:
@@ -175,7 +193,6 @@ class Mark:
             return cls(
                 condemned_at=read.instant("condemned_at"),
                 going=read.flag("going", default=False),
-                by=read.optional_text("by"),
             )
         except ValueError as error:
             raise _unreadable(key, error) from error

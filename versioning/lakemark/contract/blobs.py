@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import BinaryIO, Final, Protocol
@@ -26,7 +26,8 @@ class Blobs(Protocol):
     def get(self, key: str) -> bytes | None: ...
     def create(self, key: str, data: bytes) -> bool: ...
     def replace(self, key: str, data: bytes) -> None: ...
-    def delete(self, key: str) -> None: ...
+    def delete(self, key: str, *, unless_late: Callable[[], None] | None = None) -> None: ...
+    def require_no_removal(self) -> None: ...
     def list(self, prefix: str, *, limit: int | None = None) -> Names: ...
     def takes_wrong_checksum(self, key: str) -> bool: ...
     def open(self, key: str, *, start: int = 0, length: int | None = None) -> AbstractContextManager[BinaryIO]: ...
@@ -93,7 +94,34 @@ def _checks_checksums(blobs: Blobs) -> None:
     require(not blobs.takes_wrong_checksum(_name()), "it takes bytes whose stated checksum is wrong")
 
 
+class _TooLate(Exception):
+    pass
+
+
+def _removes_in_time(blobs: Blobs) -> None:
+    key = _name()
+
+    def late() -> None:
+        raise _TooLate
+
+    try:
+        blobs.create(key, b"kept")
+        try:
+            blobs.delete(key, unless_late=late)
+        except _TooLate:
+            pass
+        else:
+            require(holds=False, seen="it does not ask before a removal whether that is still in time")
+        require(blobs.get(key) == b"kept", "it removed what was too late to be removed")
+        blobs.require_no_removal()
+        blobs.delete(key, unless_late=lambda: None)
+        require(blobs.get(key) is None, "it did not remove what was in time")
+    finally:
+        blobs.delete(key)
+
+
 CHECKS: Final = (
+    Check("late", "A removal that has become too late is not made.", _removes_in_time),
     Check("create", "Creating a name succeeds once, whoever races for it.", _creates_once),
     Check("read", "What was written is read, what was deleted is not.", _reads_its_writes),
     Check("list", "A listing is complete right after writes and deletes.", _lists_all),

@@ -11,6 +11,8 @@ from typing import Final
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MD5: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_OBJECT: Final = re.compile(r"[0-9a-f]{32}(?:\.dir)?", re.ASCII)
+_PASS: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _DIRECTORY_OBJECT: Final = re.compile(r"[0-9a-f]{32}\.dir", re.ASCII)
 
 
@@ -27,6 +29,19 @@ def md5(value: object) -> str:
 def directory_object(value: object) -> str:
     """32 lower-case hex digits and `.dir`: DVC's name of a directory's object."""
     return _exactly(value, _DIRECTORY_OBJECT, "32 lower-case hex digits and .dir")
+
+
+def object_name(value: object) -> str:
+    """DVC's name of an object: of a file's or of a directory's."""
+    return _exactly(value, _OBJECT, "32 lower-case hex digits, perhaps with .dir")
+
+
+def object_mark(value: object) -> tuple[str, bool]:
+    """The object that a tier's mark is about, and whether the mark is a pass's own note: `<object>` or `<object>-<16 hex>`."""
+    name, dash, by = str(value).partition("-")
+    if dash:
+        _exactly(by, _PASS, "16 lower-case hex digits")
+    return object_name(name), bool(dash)
 
 
 def bounded(value: object, *, least: int, most: int, what: str) -> int:

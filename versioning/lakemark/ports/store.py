@@ -102,6 +102,9 @@ class CheckpointStore(Protocol):
       blamed for what only one of them says. Only ctime changed is not damage.
     - `drop` makes the checkpoint absent before its first byte goes (marker first), leaves others that share objects whole,
       and is a no-op where there is nothing. Shared objects go only through `collect`, after the grace.
+    - `collect` may be stopped between any two of its steps for any time and go on: what was put since, stays. So a removal is
+      sent only within 40 seconds after it was announced, by clocks looked at last, with the announcement standing; and `put`
+      waits up to a minute for removals of what it needs that were announced before it claimed it.
     - A place with another identity, or a non-empty one without any, is Refused and stays as it is.
     - Nothing depends on a clock of the store; `clock` only says what it is.
     - What lies there stays until somebody drops or collects it, unless `expires` names a rule.
