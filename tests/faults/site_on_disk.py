@@ -3,7 +3,7 @@
 import os
 import signal
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from lakemark.index import Index
 from lakemark.model.residence import Residence
 from lakemark.ports import Policies, Quiet, Site, Strength
 from lakemark.services.appending import checkpoint
+from lakemark.services.register_tiers import register_all
 
 SETTLED = Residence(keep_last=1, settle=timedelta(0))
 
@@ -37,10 +38,11 @@ class Clock:
 
 
 def make_site(home: Path, data, clock: Clock, *, progress=None, actor="ana@node-a", s3=None) -> Site:
-    """The site in `home`, made where it is missing; its tiers are registered by `register_all`.
+    """The site in `home`; where it is missing it is made, and its tiers registered, as `init` does.
 
     s3: (blobs, remote) of the warm tier, which is a directory otherwise.
     """
+    fresh = not (home / "ledger.git").exists()
     git.init(home / "ledger.git")
     remotes = {name: Remote(name=name, url=str(home / name), directory=True) for name in ("warm", "cold")}
     blobs = {name: DirectoryBlobs(home / name) for name in ("warm", "cold")}
@@ -52,7 +54,7 @@ def make_site(home: Path, data, clock: Clock, *, progress=None, actor="ana@node-
     for name in ("warm", "cold"):
         tiers[name] = DvcStore(blobs[name], name=name, tier_class=name)
     residence = {"hot": SETTLED, "warm": Residence(), "cold": Residence()}
-    return Site(
+    site = Site(
         name="test",
         node="node-a",
         actor=actor,
@@ -70,6 +72,9 @@ def make_site(home: Path, data, clock: Clock, *, progress=None, actor="ana@node-
         simulated_clock=True,
         progress=progress or Quiet(),
     )
+    if fresh:
+        register_all(replace(site, progress=Quiet()))
+    return site
 
 
 class Steps(Quiet):

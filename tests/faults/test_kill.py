@@ -11,7 +11,6 @@ from lakemark.model.rollback_plan import Flags
 from lakemark.services import rollback_apply, rollback_decide, rollback_request
 from lakemark.services.commit import Commit, commit
 from lakemark.services.open_run import Opening, open_run
-from lakemark.services.register_tiers import register_all
 from lakemark.services.release import release
 from lakemark.services.replicate import replicate
 from lakemark.services.resume import resume
@@ -36,7 +35,6 @@ class Bench:
     def prepared(self, *steps):
         """Opened, and each of `steps` saved, committed and acknowledged."""
         here = self.site()
-        register_all(here)
         open_run(here, Opening(run=RUN, data=[f"{self.repository}/main"], watch=self.out))
         for step in steps:
             self.clock.pass_(hours=6)

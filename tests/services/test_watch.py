@@ -17,6 +17,7 @@ from lakemark.ports.site import Watched
 from lakemark.services.close_run import close_run
 from lakemark.services.commit import Commit, commit
 from lakemark.services.freshen import freshen
+from lakemark.services.register_tiers import register_all
 from lakemark.services.resume import resume
 from lakemark.services.watch import Watch
 from tests.services.crashing import KillAt, Killed, invariants, read_everything, settled
@@ -32,6 +33,7 @@ class Service:
     def __init__(self, world, **site):
         self.world = world
         self.said = []
+        register_all(world.site())
         self.lookout = MemoryLookout(world.disk)
         self.watch = Watch(world.site(**site), self.lookout, say=self.said.append)
 
