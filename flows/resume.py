@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from prefect import flow
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,6 +23,11 @@ class Job(BaseModel):
     without: list[Role] = Field(
         default=[], max_length=len(Role), description="Roles that may be missing, such as rng for torchtitan"
     )
+    without_step: list[Annotated[int, Field(ge=0)]] = Field(
+        default=[],
+        max_length=100,
+        description="Steps of whole saves that could not be committed, to go on without them",
+    )
 
 
 @_edge.step
@@ -31,7 +36,9 @@ def prepare(asked: Job) -> Resumed:
     here = _edge.site()
     _edge.require_node(here, asked.node)
     directory = _edge.registered(here, asked.run)
-    return resume_run(here, asked.run, to=directory, job=asked.job, without=asked.without)
+    return resume_run(
+        here, asked.run, to=directory, job=asked.job, without=asked.without, without_steps=asked.without_step
+    )
 
 
 @flow(name="resume", log_prints=False, persist_result=False, result_serializer="json")

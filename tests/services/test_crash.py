@@ -150,7 +150,7 @@ EXPECTED_STEPS = {
     "release from hot": {"release.checked", "release.recorded", "release.dropped"},
     "resume": {
         "resume.recorded",
-        "resume.journalled",
+        "resume.chosen",
         "resume.moved",
         "resume.restored",
         "resume.bound",

@@ -12,10 +12,10 @@ from lakemark.adapters.memory.lookout import MemoryLookout
 from lakemark.errors import NoRoom
 from lakemark.formats import recogniser
 from lakemark.ports.site import Watched
-from lakemark.services.no_room import WaitingSave, place_of
 from lakemark.services.open_watched import nobody_s
 from lakemark.services.status import RED, problems_of_room
 from lakemark.services.sweep import sweep
+from lakemark.services.waiting_saves import WaitingSave, place_of
 from lakemark.services.watch import Watch
 from tests.services.world import OUT, RUN
 

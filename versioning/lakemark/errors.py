@@ -9,6 +9,7 @@
     │   └── DataGone             the data's bytes were collected; names what is lost
     ├── Conflict              5  the ledger moved, or other bytes under the same name: re-read
     ├── Incomplete            4  cannot be resumed from, or still changing: names what is missing
+    │   └── Unsteady             it looks whole and is still being written: it may be taken later
     ├── Corrupt               4  bytes differ from the manifest: try another replica
     │   ├── SourceDamaged        what was read from differs: that replica is not to be trusted
     │   ├── TargetDamaged        what was written reads back otherwise: write it again, the source is as it was
@@ -61,6 +62,7 @@ __all__ = [
     "SourceDamaged",
     "StoreUnavailable",
     "TargetDamaged",
+    "Unsteady",
     "Usage",
     "quoted",
 ]
@@ -176,6 +178,14 @@ class Incomplete(LakemarkError):
     """A checkpoint that cannot be resumed from, or a file that changed while hashed."""
 
     exit_code = 4
+
+
+class Unsteady(Incomplete):
+    """What looks whole changed while it was taken, or is open for writing: somebody is at it. Its kind is Incomplete's."""
+
+    @property
+    def kind(self) -> str:
+        return Incomplete.__name__
 
 
 class Corrupt(LakemarkError):

@@ -16,6 +16,8 @@ from lakemark.adapters.files import fsync_directory, make_directories, os_errors
 from lakemark.adapters.matching import digest_of, matches
 from lakemark.adapters.restoring import restore_tree
 from lakemark.adapters.restoring_parts import restore_parts
+from lakemark.adapters.tree_landing import place_of
+from lakemark.adapters.tree_scan import scan
 from lakemark.errors import NotFound, quoted
 from lakemark.model.canonical import JSON, parse
 from lakemark.model.checkpoint import Manifest
@@ -79,6 +81,10 @@ class LocalWorkspace:
     def files(self, path: Path, members: Sequence[Path] = ()) -> tuple[OnDisk, ...]:
         with os_errors(path):
             return tuple(sorted(_files(path, members), key=lambda one: one.path))
+
+    def require_keepable(self, path: Path, members: Sequence[Path] = ()) -> None:
+        with os_errors(path):
+            scan(*place_of(path, members))
 
     def last_change(self, paths: Iterable[Path]) -> datetime | None:
         newest = max((time_ns for path in paths for time_ns in _times(path)), default=None)

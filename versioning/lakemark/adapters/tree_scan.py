@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from lakemark.adapters.files import as_ours
-from lakemark.errors import Incomplete, NotFound, Refused, quoted
+from lakemark.errors import Incomplete, NotFound, Refused, Unsteady, quoted
 from lakemark.model.checkpoint import FileType, check_path, check_target
 from lakemark.ports.local import KnownFile
 
@@ -121,9 +121,9 @@ def gone(path: str) -> Incomplete:
     return Incomplete(f"{quoted(path)} is gone: it vanished while it was landed", advice=_LATER)
 
 
-def changed(path: str, how: str = "changed") -> Incomplete:
+def changed(path: str, how: str = "changed") -> Unsteady:
     """To raise where a file is not what was seen."""
-    return Incomplete(f"{quoted(path)} {how} while it was landed", advice=_LATER)
+    return Unsteady(f"{quoted(path)} {how} while it was landed", advice=_LATER)
 
 
 def is_closed(descriptor: int) -> bool | None:
@@ -145,7 +145,7 @@ def is_closed(descriptor: int) -> bool | None:
 def require_closed(descriptor: int, path: str) -> None:
     """Raises Incomplete where somebody provably has the file open for writing."""
     if is_closed(descriptor) is False:
-        raise Incomplete(f"{quoted(path)} is still open for writing", advice=_LATER)
+        raise Unsteady(f"{quoted(path)} is still open for writing", advice=_LATER)
 
 
 def _member(folder: Path, name: str) -> list[Seen]:

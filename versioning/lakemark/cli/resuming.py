@@ -32,6 +32,7 @@ def resume(
     job: str | None = None,
     world: Whole | None = None,
     without: Annotated[tuple[str, ...], _MANY] = (),
+    without_step: Annotated[tuple[Whole, ...], _MANY] = (),
     dry_run: bool = False,
 ) -> Answer:
     """Make a run's directory ready to train on: the newest record in it that training can go on from.
@@ -53,6 +54,8 @@ def resume(
         How many processes the job has; checkpoints of one part serve any number.
     without: tuple[str, ...]
         Roles that may be missing, such as rng for torchtitan, which never saves it.
+    without_step: tuple[int, ...]
+        Steps of whole saves that could not be committed, to go on without them.
     dry_run: bool
         Say what would be done, and change nothing.
     """
@@ -70,7 +73,7 @@ def resume(
     identity = chosen.record.id if chosen else None
     if dry_run:
         return _would_resume(here, name, where, identity, job=job, without=without)
-    done = make_ready(here.site, name, to=where, record=identity, job=job, without=without)
+    done = make_ready(here.site, name, to=where, record=identity, job=job, without=without, without_steps=without_step)
     return Answer(document=_document(done), lines=_lines(done))
 
 
@@ -105,7 +108,8 @@ def _document(done: Resumed) -> dict[str, Any]:
         "passed_over": [
             {"record": one.record.id, "step": one.record.step, "gaps": list(one.record.gaps)}
             for one in done.passed_over
-        ],
+        ]
+        + [{"record": None, "step": one.step, "gaps": [], "why": one.said} for one in done.uncommitted],
         "pointers": [
             {"path": str(one.path), "kind": str(one.kind), "content": one.content, "why": one.why}
             for one in done.pointers

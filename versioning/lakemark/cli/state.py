@@ -18,7 +18,7 @@ from lakemark.cli.watch_state import seen, view, watch_problems
 from lakemark.errors import Incomplete, LakemarkError
 from lakemark.model.instants import to_text
 from lakemark.services import data_note
-from lakemark.services.no_room import WaitingSave, place_of
+from lakemark.services.saves_status import problems_of_refused, problems_without_record
 from lakemark.services.status import (
     AMBER,
     RED,
@@ -31,6 +31,7 @@ from lakemark.services.status import (
     problems_of_data,
     problems_of_room,
 )
+from lakemark.services.waiting_saves import WaitingSave, place_of
 
 if TYPE_CHECKING:
     from lakemark.model.ledger import RunState
@@ -50,10 +51,10 @@ def status() -> Answer:
     states = [_recent(here, run) for run in here.history.runs()]
     servers = list(servers_of(here))
     problems = [problem for state in states for problem in problems_of(state, rules)]
-    waiting = list(_announced(here))
+    waiting = [path for run in here.history.runs() for path in _announced(here, run)]
     alarms = here.history.index.alarms()
     problems += problems_around(places=_places(here), servers=servers, waiting=waiting, alarms=alarms)
-    problems += [problem for state in states for problem in _no_room(here, state)]
+    problems += [problem for state in states for problem in _waiting(here, state, rules)]
     problems += _data_versions(here)
     watch = seen(here)
     problems += watch_problems(here, watch)
@@ -165,27 +166,28 @@ def _full(path: Path, min_free: Fraction | int) -> str | None:
     return f"{size(free)} free, less than the {size(least)} of `min_free`" if free < least else None
 
 
-def _announced(here: Session) -> Iterator[str]:
-    spool = here.parts.loaded.home / "spool"
-    for run in here.history.runs():
-        folder = spool / run
-        if folder.is_dir():
-            yield from (str(path) for path in sorted(folder.glob("*.json")) if not path.name.startswith("."))
+def _announced(here: Session, run: str) -> Iterator[str]:
+    folder = here.parts.loaded.home / "spool" / run
+    if folder.is_dir():
+        yield from (str(path) for path in sorted(folder.glob("*.json")) if not path.name.startswith("."))
 
 
-def _no_room(here: Session, state: RunState) -> Iterator[Problem]:
+def _waiting(here: Session, state: RunState, rules: Rules) -> Iterator[Problem]:
     """By the note of whoever looked for its saves last."""
     if state.closed:
         return
+    waiting: tuple[WaitingSave, ...] = ()
     try:
         waiting = WaitingSave.read(json.loads(place_of(here.parts.loaded.home, state.run).read_bytes()))
     except FileNotFoundError:
-        return
+        pass
     except (OSError, ValueError):
-        what = f"the note of saves of {state.run} that wait for room can't be read"
+        what = f"the note of saves of {state.run} that could not be committed can't be read"
         yield Problem(colour=AMBER, what=what, next="lakemark sweep writes it anew.")
-        return
     yield from problems_of_room(state.run, waiting, now=here.now)
+    yield from problems_of_refused(state.run, waiting)
+    announced = sum(1 for _ in _announced(here, state.run))
+    yield from problems_without_record(state, waiting, rules, announced=announced)
 
 
 def _data_versions(here: Session) -> Iterator[Problem]:

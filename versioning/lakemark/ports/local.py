@@ -318,6 +318,12 @@ class Workspace(Protocol):
         A `path` that is a link is what it names, as it is where it lands. Raises NotFound, Denied.
         """
 
+    def require_keepable(self, path: Path, members: Sequence[Path] = ()) -> None:
+        """Raises Refused where no tier could keep what lies there, however long one waits. Reads no bytes.
+
+        For names, for links that lead out, for anything that is no file, directory or link. Also NotFound, Denied.
+        """
+
     def last_change(self, paths: Iterable[Path]) -> datetime | None:
         """When anything at or under `paths`, directories too, was written last; None where nothing is there."""
 
@@ -378,7 +384,10 @@ class Journal(Protocol):
     """What this node remembers of its own disk; not history. Durable before it returns. Losing it loses no checkpoint."""
 
     def remember(self, files: Iterable[KnownFile], *, record: str, why: str) -> None:
-        """These files are ours: committed, restored or moved aside (`why`). They are never committed again."""
+        """These files are of a record: committed, restored, its pointer or a copy (`why`). They are never committed again.
+
+        Never of files that are in no record: whoever remembered those would make them be lost.
+        """
 
     def known(self, file: KnownFile) -> str | None:
         """The record a file belongs to, or None."""

@@ -1,8 +1,8 @@
 """Make a trainer's directory say what was decided: the checkpoint in it, its pointers at it, nothing later in the way.
 
 In this order, so that a process that ends anywhere leaves pointers at whole checkpoints alone: what lies wrong in the
-checkpoint's own place goes aside; the checkpoint comes; the pointers are set; what is later goes aside. Everything that
-appears or moves is journalled as ours before it does, so that no finder commits it. Called again, it goes on.
+checkpoint's own place goes aside; the checkpoint comes; the pointers are set; what is later goes aside. What is
+restored is journalled as ours before it appears, so that no finder commits it. Called again, it goes on.
 """
 
 from __future__ import annotations
@@ -95,10 +95,7 @@ class _Work:
 
     def clear(self, paths: Iterable[Path]) -> None:
         """Moves aside what lies in the place of pieces."""
-        there = [path for path in paths if self.site.workspace.exists(path)]
-        self._remember(there, why="aside")
-        self.site.progress.step("resume.journalled")
-        self._aside(there)
+        self._aside([path for path in paths if self.site.workspace.exists(path)])
 
     def bring(self, missing: Mapping[Path, Manifest]) -> None:
         """Restores out of sight, journals, then renames piece by piece; whatever says that the rest is whole comes last."""
@@ -106,7 +103,7 @@ class _Work:
         folder = self.layout.path.parent
         if missing:
             staged = self._staged(missing)
-            self._remember([staged / path.name for path in missing], why="restored")
+            self._remember(staged / path.name for path in missing)
             self.site.progress.step("resume.staged")
             for path in sorted(missing, key=lambda path: (path.name.endswith(_LAST_TO_COME), path.name)):
                 (came,) = disk.move_aside([staged / path.name], folder)
@@ -116,7 +113,7 @@ class _Work:
                         advice="Stop whatever writes there, then resume again.",
                     )
             disk.tidy(staged)
-        self._remember(self.layout.pieces, why="restored")
+        self._remember(self.layout.pieces)
         self.site.progress.step("resume.restored")
 
     def judged(self) -> Found | None:
@@ -142,7 +139,6 @@ class _Work:
                 continue
             changed.append(pointer)
             if pointer.kind is PointerKind.GONE:
-                self._remember([pointer.path], why="aside")
                 self._aside([pointer.path])
             else:
                 self._swap(pointer)
@@ -150,11 +146,14 @@ class _Work:
         return changed
 
     def move(self, finds: Iterable[Found]) -> None:
-        """Moves what is later aside, under the paths it had."""
+        """Moves what is later aside, under the paths it had.
+
+        Nothing of it is remembered as ours: what is a record is known already, and what is none must stay a save that can
+        be committed, should somebody bring it back. Finders pass the folder over.
+        """
         paths = {path for one in finds for path in one.paths}
         top = sorted(path for path in paths if not paths.intersection(path.parents))
-        self._remember(top, why="aside")
-        self.site.progress.step("resume.journalled")
+        self.site.progress.step("resume.chosen")
         self._aside(path for path in top if self.site.workspace.exists(path))
 
     def _staged(self, missing: Mapping[Path, Manifest]) -> Path:
@@ -187,22 +186,17 @@ class _Work:
         folder = pointer.path.parent / ASIDE / f"pointers-{self.found.record.id[:12]}"
         draft = folder / pointer.path.name
         disk.draft(pointer, draft)
-        before = disk.identities(pointer.path) if disk.exists(pointer.path) else ()
-        strange = [file for file in before if self.site.journal.known(file) is None]
-        self.site.journal.remember((*disk.identities(draft), *strange), record=self.found.record.id, why="pointer")
+        self.site.journal.remember(disk.identities(draft), record=self.found.record.id, why="pointer")
         self.site.progress.step("resume.drafted")
         disk.swap(draft, pointer.path, keep=self._beneath(pointer.path))
         disk.tidy(folder)
 
-    def _remember(self, paths: Iterable[Path], *, why: str) -> None:
-        """What came from a record is its own already; the rest is of no record, and must not become one."""
-        journal, record = self.site.journal, self.found.record.id
+    def _remember(self, paths: Iterable[Path]) -> None:
+        """What was restored is the record's; a finder must not take it for a save of its own."""
         for path in paths:
-            if not self.site.workspace.exists(path):
-                continue
-            files = self.site.workspace.identities(path)
-            mine = files if why == "restored" else [file for file in files if journal.known(file) is None]
-            journal.remember(mine, record=record, why=why)
+            if self.site.workspace.exists(path):
+                files = self.site.workspace.identities(path)
+                self.site.journal.remember(files, record=self.found.record.id, why="restored")
 
     def _aside(self, paths: Iterable[Path]) -> None:
         for path in paths:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from lakemark.errors import LakemarkError
+from lakemark.errors import LakemarkError, Refused
 from lakemark.model.judging import STATE, whole_state
 from lakemark.model.ledger import RunState
 from lakemark.ports import Directory, Found, Site, Unreadable, Verdict
@@ -16,9 +16,9 @@ from lakemark.services.appending import announced
 from lakemark.services.commit import Commit
 from lakemark.services.copies import Copies
 from lakemark.services.find_announced import commit_announced
-from lakemark.services.no_room import keep_note, place_of, waiting_of
 from lakemark.services.saves import Saves, is_there, known, take
 from lakemark.services.taking import held
+from lakemark.services.waiting_saves import keep_note, place_of, unfinished_of, waiting_of
 
 
 def commit_found(site: Site) -> Saves:
@@ -32,9 +32,10 @@ def commit_found(site: Site) -> Saves:
         state = site.ledger.run(run)
         if state.closed:
             continue
-        before = len(saves.failed)
-        commit_run(site, state, saves)
-        _note_waiting(site, run, saves, saves.failed[before:])
+        mine = Saves()
+        commit_run(site, state, mine)
+        _note_waiting(site, run, mine)
+        saves.extend(mine)
     return saves
 
 
@@ -48,13 +49,14 @@ def commit_run(site: Site, state: RunState, saves: Saves) -> None:
         _directory(site, state.run, directory, saves)
 
 
-def commit_directory(site: Site, run: str, directory: Path) -> None:
-    """The same for the announced saves of one run and one directory of it."""
+def commit_directory(site: Site, run: str, directory: Path) -> Saves:
+    """The same for the announced saves of one run and one directory of it; answers what came of them."""
     saves = Saves()
     commit_announced(site, run, saves)
     bound = site.journal.directory(directory)
     if (bound is not None and bound.run == run) or directory in directories(site, site.ledger.run(run)):
         _directory(site, run, directory, saves)
+    return saves
 
 
 def find_new(
@@ -88,9 +90,10 @@ def directories(site: Site, state: RunState) -> Iterator[Path]:
             yield path
 
 
-def _note_waiting(site: Site, run: str, saves: Saves, failed: Sequence[tuple[Path, LakemarkError]]) -> None:
+def _note_waiting(site: Site, run: str, saves: Saves) -> None:
     try:
-        keep_note(site, run, waiting_of(site, failed), before=None)
+        unfinished = unfinished_of(site, site.ledger.run(run), saves.incomplete)
+        keep_note(site, run, unfinished | waiting_of(site, saves.failed), before=None)
     except LakemarkError as error:
         saves.failed.append((place_of(site.home, run), error))
 
@@ -113,10 +116,14 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves) -> None:
     for one in whole:
         if one.step is None and one.path not in tried:
             _without_step(site, copies, one, mine)
+    left = [one for one in found if one.verdict is Verdict.COMPLETE or one.path not in tried]
+    _refuse(site, [one for one in left if one.verdict is Verdict.INCOMPLETE], mine)
     saves.committed.extend(mine.committed)
     saves.failed.extend(mine.failed)
-    left = [one for one in found if one.verdict is Verdict.COMPLETE or one.path not in tried]
-    _sort(site, run, left, mine.incomplete, saves=saves)
+    saves.unsteady.extend(mine.unsteady)
+    saves.steps |= mine.steps
+    refused = {path for path, _ in mine.failed}
+    _sort(site, run, [one for one in left if one.path not in refused], mine.incomplete, saves=saves)
     _bind(site, run, directory)
 
 
@@ -147,6 +154,19 @@ def _dropped(whole: Sequence[Found]) -> dict[Path, frozenset[str]]:
 
 def _backwards(found: Found) -> int:
     return -(found.step or 0)
+
+
+def _refuse(site: Site, unfinished: Sequence[Found], saves: Saves) -> None:
+    """Those that could not be kept either once they are whole: waiting does not help, so that is said at once."""
+    for one in unfinished:
+        try:
+            site.workspace.require_keepable(one.path, one.members)
+        except Refused as error:
+            saves.failed.append((one.path, error))
+            if one.step is not None:
+                saves.steps[one.path] = one.step
+        except LakemarkError:
+            continue  # it is going, or not readable: `why` says so already
 
 
 def _sort(site: Site, run: str, found: Sequence[Found], refused: list[tuple[Path, str]], *, saves: Saves) -> None:

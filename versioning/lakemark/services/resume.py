@@ -21,6 +21,7 @@ from lakemark.services.layout import aside_of, committed, notes_of
 from lakemark.services.open_run import new_attempt, require_job, write_run_file
 from lakemark.services.pins import require_data
 from lakemark.services.roles import Roles, gaps_beyond, is_weights_only, require_words, role_of, roles_of
+from lakemark.services.uncommitted import Uncommitted, require_committed
 from lakemark.services.unshare import unshare
 
 
@@ -30,6 +31,7 @@ class Resumed:
 
     pointers: the framework's own, where they had to be changed. baked: places in files that are wrong now.
     passed_over: newer records with gaps that nobody accepted. accepted: gaps of this one, accepted.
+    uncommitted: later whole saves of which nothing is kept, as somebody said that it may go on without them.
     """
 
     found: RecordState
@@ -45,6 +47,7 @@ class Resumed:
     baked: tuple[Baked, ...] = ()
     passed_over: tuple[RecordState, ...] = ()
     accepted: tuple[str, ...] = ()
+    uncommitted: tuple[Uncommitted, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -56,25 +59,28 @@ def resume(
     record: str | None = None,
     job: str | None = None,
     without: Collection[str] = (),
+    without_steps: Collection[int] = (),
 ) -> Resumed:
     """Makes the directory `to` ready to train on.
 
     Brings `record` (default: the newest of the current timeline that can be resumed from) into it under the trainer's own
     names, sets the framework's pointers at it, moves later steps aside, and writes the run file. The same job again
-    decides the same and changes nothing that is right already. without: roles that may be missing.
+    decides the same and changes nothing that is right already. without: roles that may be missing. without_steps: steps
+    of whole saves that could not be committed, and that it goes on without.
 
-    Raises NotFound, Refused (an older record where approval is required, gaps nobody accepted, data that is gone), Usage,
-    NoReplica, Conflict.
+    Raises NotFound, Refused (an older record where approval is required, gaps nobody accepted, data that is gone, a later
+    whole save that is no record), Usage, NoReplica, Conflict.
     """
     require_words(without, option="--without")
     require_job(job)
     require_writable(opened(site, run))
-    commit_directory(site, run, to)
+    saves = commit_directory(site, run, to)
     state = site.ledger.run(run)
     # Before anything is moved: its address is handed out at the end, and a trainer that reads nothing loses its allocation.
     require_data(site, state)
     attempt = new_attempt(run, job)
     found = decided(site, state, attempt=attempt, record=record, to=to, without=without)
+    left = require_committed(site, state, found, to=to, saves=saves, without=without_steps)
     passed_over = tuple(_passed_over(state, found)) if record is None else ()
     _append(site, run, found, attempt=attempt, job=job, to=to)
     site.progress.step("resume.recorded")
@@ -103,7 +109,8 @@ def resume(
         baked=arranged.baked,
         passed_over=passed_over,
         accepted=found.record.gaps,
-        notes=arranged.notes,
+        uncommitted=left,
+        notes=(*(one.said for one in left), *arranged.notes),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Self
 
-from lakemark.errors import Incomplete, LakemarkError, NotFound
+from lakemark.errors import Incomplete, LakemarkError, NotFound, Unsteady
 from lakemark.ports import Site
 from lakemark.services.abandoned import Abandoned
 from lakemark.services.commit import Commit, Committed, commit
@@ -18,7 +18,8 @@ class Saves:
     """incomplete: found and not committed, with why; judged anew at each pass. failed: (path, error) of complete ones.
 
     lost: announced and not there any more. abandoned: what nobody goes on with; it is left where it is.
-    unreadable: directories that can't be looked into, with why.
+    unreadable: directories that can't be looked into, with why. unsteady: those of `incomplete` that looked whole and were
+    being written. steps: of what is in `failed` and `incomplete`, where it is known.
     """
 
     committed: list[Committed] = field(default_factory=list)
@@ -27,11 +28,14 @@ class Saves:
     lost: list[tuple[Path, str]] = field(default_factory=list)
     abandoned: list[Abandoned] = field(default_factory=list)
     failed: list[tuple[Path, LakemarkError]] = field(default_factory=list)
+    unsteady: list[tuple[Path, LakemarkError]] = field(default_factory=list)
+    steps: dict[Path, int] = field(default_factory=dict)
 
     def extend(self, more: Self) -> None:
         """With what became of other saves."""
-        for name in (one.name for one in fields(self)):
+        for name in (one.name for one in fields(self) if one.name != "steps"):
             getattr(self, name).extend(getattr(more, name))
+        self.steps |= more.steps
 
 
 def take(site: Site, asked: Commit, saves: Saves) -> None:
@@ -39,6 +43,9 @@ def take(site: Site, asked: Commit, saves: Saves) -> None:
     try:
         saves.committed.append(commit(site, asked))
     except LakemarkError as error:
+        saves.steps[asked.path] = asked.step
+        if isinstance(error, Unsteady):
+            saves.unsteady.append((asked.path, error))
         if isinstance(error, Incomplete):
             saves.incomplete.append((asked.path, str(error)))
         elif isinstance(error, NotFound) and not is_there(site, asked.path):

@@ -14,7 +14,7 @@ from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.timeline import latest
 from lakemark.model.views import safe_at
 from lakemark.services.data_note import DataNote
-from lakemark.services.no_room import WaitingSave
+from lakemark.services.waiting_saves import ROOM, WaitingSave
 
 RED = "red"
 AMBER = "amber"
@@ -130,6 +130,7 @@ def problems_around(
 
 def problems_of_room(run: str, waiting: Sequence[WaitingSave], *, now: datetime) -> Iterator[Problem]:
     """Whole saves of a run that are nowhere but where the trainer left them."""
+    waiting = [one for one in waiting if one.sort == ROOM]
     if waiting:
         first = min(waiting, key=lambda one: one.since)
         minutes = max(0, round((now - first.since).total_seconds() / 60))

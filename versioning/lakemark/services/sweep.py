@@ -29,12 +29,12 @@ from lakemark.services.commit import Committed
 from lakemark.services.demote import Pending, demote, present
 from lakemark.services.find_saves import commit_found
 from lakemark.services.keep_ledger import keep_copies
-from lakemark.services.no_room import need_bytes, waiting_of
 from lakemark.services.open_watched import nobody_s
 from lakemark.services.register_tiers import ready, require_named
 from lakemark.services.release import drop_released, drop_unclaimed, unfinished
 from lakemark.services.sources import note_suspect
 from lakemark.services.tend_data import tend_data
+from lakemark.services.waiting_saves import need_bytes, waiting_of
 
 AUDIT_EVERY: Final = timedelta(days=1)
 """How often a tier is looked through for what nothing uses and nobody condemned, which reads all of its listings."""

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from lakemark.errors import Incomplete, LakemarkError, quoted
+from lakemark.errors import Incomplete, LakemarkError, Unsteady, quoted
 from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.judging import EARLIER, Dated, Foreign, foreign, lost, no_more, resumes, weights_only
@@ -311,4 +311,4 @@ def _quiet(site: Site, asked: Commit) -> float:
 def _require_same(asked: Commit, seen: tuple[OnDisk, ...], landed: Landed) -> None:
     """What was judged is what was landed: a directory may have been renamed and another put in its place."""
     if {one.file for one in seen} != set(landed.taken):
-        raise Incomplete(f"{quoted(str(asked.path))} changed while it was landed", advice=_AGAIN)
+        raise Unsteady(f"{quoted(str(asked.path))} changed while it was landed", advice=_AGAIN)

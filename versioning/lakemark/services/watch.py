@@ -29,12 +29,12 @@ from lakemark.services.demote import Pending, demote, present
 from lakemark.services.find_announced import commit_announced
 from lakemark.services.find_saves import commit_run, directories
 from lakemark.services.freshen import freshen
-from lakemark.services.no_room import WaitingSave, keep_note, need_bytes, waiting_of
 from lakemark.services.open_watched import open_watched
 from lakemark.services.problems import Problems
 from lakemark.services.rounds import Done
 from lakemark.services.saves import Saves
 from lakemark.services.sweep import Swept, collect, sweep
+from lakemark.services.waiting_saves import WaitingSave, keep_note, need_bytes, unfinished_of, waiting_of
 
 TEND_EVERY: Final = timedelta(minutes=5)
 COLLECT_EVERY: Final = timedelta(minutes=15)
@@ -158,7 +158,8 @@ class Watch:
     def _note_waiting(self, run: str, saves: Saves, *, whole: bool) -> None:
         """A pass that looked at announcements alone can't tell that others wait no more."""
         before = self._waiting.get(run)
-        now = ({} if whole else before or {}) | waiting_of(self.site, saves.failed)
+        unfinished = unfinished_of(self.site, self.site.ledger.run(run), saves.incomplete)
+        now = ({} if whole else before or {}) | unfinished | waiting_of(self.site, saves.failed)
         keep_note(self.site, run, now, before=None if before is None else before.values())
         self._waiting[run] = now
 

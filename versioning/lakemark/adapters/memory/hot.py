@@ -14,7 +14,7 @@ from typing import BinaryIO, Final, TypeAlias
 from lakemark.adapters.memory.disk import Folder, Inode, Link, MemoryDisk, manifest_of
 from lakemark.adapters.memory.landing import read_tree
 from lakemark.adapters.memory.stores import all_missing, claimed, damage_of, kept_ledger, taken
-from lakemark.errors import Conflict, Corrupt, Incomplete, NoRoom, NotFound, Refused
+from lakemark.errors import Conflict, Corrupt, Incomplete, NoRoom, NotFound, Refused, Unsteady
 from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import File, FileType, Manifest
 from lakemark.model.ledger import Place
@@ -320,7 +320,7 @@ class MemoryHot:
             raise Incomplete(f"{source} is gone: it vanished while it was landed", advice="Save it again.") from error
         for path in sorted(before.keys() | now.keys()):
             if before.get(path) != now.get(path):
-                raise Incomplete(f"{path!r} changed while it was landed", advice="Let the trainer finish it.")
+                raise Unsteady(f"{path!r} changed while it was landed", advice="Let the trainer finish it.")
 
     def _name(self, checkpoint: Checkpoint, nodes: Nodes) -> None:
         """A tree without a marker is what a process left that ended between naming and marking."""

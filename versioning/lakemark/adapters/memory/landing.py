@@ -14,7 +14,7 @@ from lakemark.adapters.files import os_errors
 from lakemark.adapters.memory.disk import Folder, Inode, Link, MemoryDisk
 from lakemark.adapters.tree_landing import place_of
 from lakemark.adapters.tree_scan import Seen, gone, require_unchanged, scan
-from lakemark.errors import Incomplete, NotFound
+from lakemark.errors import Incomplete, NotFound, Unsteady
 from lakemark.model.checkpoint import FileType, check_path, check_target
 from lakemark.ports import KnownFile
 
@@ -57,7 +57,7 @@ def _of_memory(disk: MemoryDisk, source: Path, names: Sequence[str], quiet_secon
     _require_files(source, files)
     newest = disk.instant(max(known.mtime_ns for known in files.values()))
     if quiet_seconds and (disk.now - newest).total_seconds() < quiet_seconds:
-        raise Incomplete(f"{source} was written less than {quiet_seconds:g} s ago", advice="Let the trainer finish it.")
+        raise Unsteady(f"{source} was written less than {quiet_seconds:g} s ago", advice="Let the trainer finish it.")
     return Read(nodes, shared=True, files=files)
 
 

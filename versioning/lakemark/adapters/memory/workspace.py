@@ -15,7 +15,7 @@ from lakemark.adapters.memory.disk import Folder, Inode, Link, MemoryDisk, manif
 from lakemark.adapters.memory.stores import sound, taken
 from lakemark.errors import Corrupt, LakemarkError, NoReplica, NotFound, Refused, SourceDamaged, StoreUnavailable
 from lakemark.model.canonical import JSON
-from lakemark.model.checkpoint import File, FileType, Manifest
+from lakemark.model.checkpoint import File, FileType, Manifest, check_path, check_target
 from lakemark.model.ledger import Place
 from lakemark.model.record import DataRef
 from lakemark.ports import (
@@ -141,6 +141,15 @@ class MemoryWorkspace:
                         names = self.disk.names_of(node)
                         found.append(OnDisk(path=str(at.relative_to(base)), file=node.known, names=names))
         return tuple(sorted(found, key=lambda one: one.path))
+
+    def require_keepable(self, path: Path, members: Sequence[Path] = ()) -> None:
+        for one in self.files(path, members):
+            check_path(one.path)
+        for top in members or (path,):
+            base = top.parent if members else path
+            for at, node in self.disk.walk(top):
+                if isinstance(node, Link):
+                    check_target(str(at.relative_to(base)), node.target)
 
     def last_change(self, paths: Iterable[Path]) -> datetime | None:
         times = [file.mtime_ns for path in paths for file in self.disk.identities(path)]

@@ -1,9 +1,12 @@
-"""Whole saves that wait for room in hot: noted after each pass, so that `status` can tell without looking for them itself.
+"""Saves that a pass found and could not commit: noted after each, so that `status` can tell without looking for them itself.
 
 `<home>/waiting/<run>.json`:
 
-    {"format": "lakemark.waiting/1",
-     "saves": [{"path": "/train/out/step-300", "since": "…Z", "why": "…", "size_bytes": 5}]}
+    {"format": "lakemark.waiting/1", "saves": [{"path": "/train/out/step-300", "since": "…Z", "why": "…", "advice": "…",
+                                                "sort": "room", "size_bytes": 5}]}
+
+sort: `room` (whole, and hot is full), `refused` (something in it, or about this node, has to be mended first), `unfinished`
+(not whole yet; only of a run that has no record at all). Notes of older versions say `room` alone, by leaving it out.
 """
 
 from __future__ import annotations
@@ -18,19 +21,28 @@ from lakemark.errors import LakemarkError, NoRoom
 from lakemark.model.canonical import JSON
 from lakemark.model.fields import Fields
 from lakemark.model.instants import to_text
+from lakemark.model.ledger import RunState
 from lakemark.model.names import printable
 from lakemark.ports import Site
 
 FORMAT: Final = "lakemark.waiting/1"
+ROOM: Final = "room"
+REFUSED: Final = "refused"
+UNFINISHED: Final = "unfinished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingSave:
-    """One of them. since: when it was saved, as far as its files tell. size_bytes: what it needs; 0 where that is not known."""
+    """One of them. since: when it was saved, as far as its files tell. advice: what helps, in one sentence.
+
+    size_bytes: the room it needs; 0 where that is not known, or room is not what it waits for.
+    """
 
     path: str
     since: datetime
     why: str
+    advice: str = ""
+    sort: str = ROOM
     size_bytes: int = 0
 
     @classmethod
@@ -44,6 +56,8 @@ class WaitingSave:
                 path=row.text("path"),
                 since=row.instant("since"),
                 why=row.text("why"),
+                advice=row.text("advice", default=""),
+                sort=row.text("sort", default=ROOM),
                 size_bytes=row.integer("size_bytes", default=0),
             )
             for row in rows
@@ -56,14 +70,30 @@ def place_of(home: Path, run: str) -> Path:
 
 
 def waiting_of(site: Site, failed: Iterable[tuple[Path, LakemarkError]]) -> dict[Path, WaitingSave]:
-    """Of what could not be committed, that which only lacks room."""
-    return {
-        path: WaitingSave(
-            path=printable(path), since=_since(site, path), why=str(error), size_bytes=_size_bytes(site, path)
-        )
-        for path, error in failed
-        if isinstance(error, NoRoom)
-    }
+    """What could not be committed."""
+    found: dict[Path, WaitingSave] = {}
+    for path, error in failed:
+        sort = ROOM if isinstance(error, NoRoom) else REFUSED
+        found[path] = _waiting(site, path, str(error), sort=sort, advice=error.advice)
+    return found
+
+
+def unfinished_of(site: Site, state: RunState, incomplete: Iterable[tuple[Path, str]]) -> dict[Path, WaitingSave]:
+    """What is not whole yet, of a run without any record: it may never become so."""
+    if state.records:
+        return {}
+    return {path: _waiting(site, path, why, sort=UNFINISHED) for path, why in incomplete}
+
+
+def _waiting(site: Site, path: Path, why: str, *, sort: str, advice: str = "") -> WaitingSave:
+    return WaitingSave(
+        path=printable(path),
+        since=_since(site, path),
+        why=printable(why),
+        advice=printable(advice),
+        sort=sort,
+        size_bytes=_size_bytes(site, path) if sort == ROOM else 0,
+    )
 
 
 def keep_note(
@@ -76,7 +106,15 @@ def keep_note(
     if same or not (rows or site.workspace.exists(path)):
         return
     saves: list[JSON] = [
-        {"path": one.path, "since": to_text(one.since), "why": one.why, "size_bytes": one.size_bytes} for one in rows
+        {
+            "path": one.path,
+            "since": to_text(one.since),
+            "why": one.why,
+            "advice": one.advice,
+            "sort": one.sort,
+            "size_bytes": one.size_bytes,
+        }
+        for one in rows
     ]
     site.workspace.save_json(path, {"format": FORMAT, "saves": saves})
 

@@ -1,0 +1,42 @@
+"""What `status` says of saves that are no records: which can't be taken as they are, and runs that have none at all.
+
+Decides; looks at nothing itself: a pass noted what it found (`waiting_saves`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lakemark.model.ledger import RunState
+from lakemark.services.status import RED, Problem, Rules
+from lakemark.services.waiting_saves import REFUSED, WaitingSave
+
+
+def problems_of_refused(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Problem]:
+    """Saves that stay nowhere but where the trainer left them until somebody mends what is named. Red from the first pass on."""
+    refused = sorted((one for one in waiting if one.sort == REFUSED), key=lambda one: one.since)
+    if refused:
+        first = refused[0]
+        what = f"{len(refused)} save(s) of {run} can't be committed, the first {first.path}: {first.why}"
+        yield Problem(colour=RED, what=what, since=first.since, next=first.advice or f"lakemark inspect {first.path}")
+
+
+def problems_without_record(
+    state: RunState, waiting: Sequence[WaitingSave], rules: Rules, *, announced: int
+) -> Iterator[Problem]:
+    """A run whose trainer saves, and of which nothing was ever committed for longer than may be lost.
+
+    announced: how many announcements lie in its spool.
+    """
+    attempt = state.attempt
+    if state.records or attempt is None or rules.now - attempt.started_at <= rules.rpo or not (waiting or announced):
+        return
+    since = attempt.started_at + rules.rpo
+    if not waiting:
+        what = f"{state.run} has announced {announced} save(s) and has no record at all"
+        yield Problem(colour=RED, what=what, since=since, next="lakemark sweep, or start the node's lakemark watch.")
+        return
+    first = min(waiting, key=lambda one: one.since)
+    what = f"{state.run} saves and has no record at all: {len(waiting)} save(s), the first {first.path}: {first.why}"
+    advice = first.advice or f"lakemark inspect {first.path} says what lies there; lakemark sweep tries again."
+    yield Problem(colour=RED, what=what, since=since, next=advice)
