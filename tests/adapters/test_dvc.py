@@ -131,10 +131,6 @@ def test_damage_is_named_and_healed(cold, root, victim, how):
     else:
         place.write_bytes({"flipped": b"?" + data[1:], "shortened": data[:-1], "lengthened": data + b" "}[how])
     other = store_at(root)
-    if victim == "claim" and how in ("flipped", "shortened"):
-        with pytest.raises(Corrupt, match="can't be read"):
-            other.verify(checkpoint, progress=QUIET)
-        return
     if not (victim == "claim" and how == "lengthened"):
         named = {damage.path for damage in other.verify(checkpoint, progress=QUIET)}
         expected = {"object": {"weights.bin", "twin"}}.get(victim, {str(place.relative_to(root))})

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import BinaryIO
 
 from lakemark.adapters import dvc_layout as layout
@@ -20,10 +23,19 @@ from lakemark.adapters.dvc_claims import WORKERS, Claims, Remembered
 from lakemark.adapters.dvc_collect import Collector, is_going, oldest
 from lakemark.adapters.dvc_going import Going, Patience
 from lakemark.adapters.dvc_layout import Claim
-from lakemark.adapters.dvc_read import MISSING, ObjectReader
+from lakemark.adapters.dvc_read import MISSING, Fault, ObjectReader
 from lakemark.adapters.dvc_room import Room
 from lakemark.adapters.pool import Buffers, run_all
-from lakemark.errors import Corrupt, NotFound, StoreUnavailable, quoted
+from lakemark.errors import (
+    AnswerDamaged,
+    Corrupt,
+    NameTaken,
+    NotFound,
+    SourceDamaged,
+    StoreUnavailable,
+    TargetDamaged,
+    quoted,
+)
 from lakemark.model.checkpoint import File
 from lakemark.model.ledger import Place
 from lakemark.ports.store import Checkpoint, Damage, Identity, Listing, Source, Stored, Usage
@@ -91,21 +103,17 @@ class DvcStore:
         return bool(keys) and all(self.blobs.size(key) is not None for key in keys)
 
     def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
-        self._first = tier_file.require_same(self.identity(), self._first, where=self.blobs.where)
-        objects = (self._claimed(checkpoint.record.id) or {}) if self.holds(checkpoint) else {}
-        written: Mapping[str, File] = {}
-        if not objects or self._marks(objects.values()) or self.verify(checkpoint, progress=progress):
-            objects, written = self._put(checkpoint, source, now=now, progress=progress)
-        self._require_claimed(checkpoint.record.id, objects)
-        return Stored(
-            verified_at=now,
-            proof="read_back",
-            written_bytes=sum(file.size_bytes for file in written.values()),
-            objects=objects,
-        )
+        with _own_fault():
+            self._first = tier_file.require_same(self.identity(), self._first, where=self.blobs.where)
+            objects = (self._claimed(checkpoint.record.id) or {}) if self.holds(checkpoint) else {}
+            written = 0
+            if not objects or self._marks(objects.values()) or self.verify(checkpoint, progress=progress):
+                objects, written = self._put(checkpoint, source, now=now, progress=progress)
+            self._require_claimed(checkpoint.record.id, objects)
+        return Stored(verified_at=now, proof="read_back", written_bytes=written, objects=objects)
 
     def open(self, checkpoint: Checkpoint, file: File, *, start: int = 0, length: int | None = None) -> BinaryIO:
-        objects = self._claimed(checkpoint.record.id) or self._unclaimed(checkpoint) or {}
+        objects = self._names(checkpoint) or {}
         name = objects.get(str(file.digest)) if self._has_dir(objects) else None
         if name is None:
             raise NotFound(
@@ -115,20 +123,23 @@ class DvcStore:
         return self.blobs.open(layout.object_key(name), start=start, length=length)
 
     def verify(self, checkpoint: Checkpoint, *, progress: Progress) -> tuple[Damage, ...]:
-        claimed = self._claimed(checkpoint.record.id, fresh=True)
+        claimed, wrong = self._claim(checkpoint.record.id, fresh=True)
         objects = claimed or checkpoint.objects
-        if "dir" not in objects:
-            return tuple(Damage(path=file.path, why="is missing", missing=True) for file in checkpoint.manifest.files)
-        damage = list(self._dir_damage(checkpoint, objects))
+        damage: list[Damage] = []
         if claimed is None:
-            key = layout.claim_key(checkpoint.record.id)
-            damage.append(Damage(path=key, why="the tier's own record is missing", missing=True))
+            why = wrong or "the tier's own record is missing"
+            damage.append(Damage(path=layout.claim_key(checkpoint.record.id), why=why, missing=wrong is None))
+        if "dir" not in objects:
+            gone = (Damage(path=file.path, why=MISSING, missing=True) for file in checkpoint.manifest.files)
+            return (*damage, *gone) if wrong else tuple(gone)
+        damage.extend(self._dir_damage(checkpoint, objects))
         files = layout.distinct(checkpoint, objects)
         bad = self._bad(files, checkpoint.manifest.part_size_bytes, progress)
         for file in checkpoint.manifest.regular:
-            why = bad.get(objects[str(file.digest)])
-            if why is not None:
-                damage.append(Damage(path=file.path, why=why, missing=why == MISSING))
+            named = str(file.digest) in objects
+            fault = bad.get(str(file.digest)) if named else Fault(MISSING)
+            if fault is not None:
+                damage.append(Damage(path=file.path, why=fault.why, missing=fault.missing, unread=fault.unread))
         return tuple(damage)
 
     # Removal and listing
@@ -137,14 +148,17 @@ class DvcStore:
         """Notes its objects and forgets its claim. Who else uses them is looked at by `collect`, for all drops at once."""
         self._first = tier_file.require_same(self.identity(), self._first, where=self.blobs.where)
         record = checkpoint.record.id
-        objects = self._claimed(record, fresh=True) or self._unclaimed(checkpoint)
+        objects, wrong = self._claim(record, fresh=True)
+        if objects is None:
+            # A claim that says nothing right goes too: left behind, it would keep anything from ever being collected.
+            objects = checkpoint.objects if wrong else self._unclaimed(checkpoint)
         self._objects.put(record, None)
         if objects is None:
             return 0
         if not self._shared:
             self.blobs.create(layout.drop_key(record, now), layout.drop_bytes(record, objects, now))
         self.blobs.delete(layout.claim_key(record))
-        return 0 if self._shared else sum(file.size_bytes for file in layout.distinct(checkpoint, objects).values())
+        return 0 if self._shared else layout.size_bytes(layout.distinct(checkpoint, objects))
 
     def due(self, *, now: datetime, grace: timedelta) -> bool:
         if self._shared:
@@ -181,12 +195,14 @@ class DvcStore:
         return Listing(records=tuple(sorted(record for record, whole in seen if whole)), complete=True)
 
     def load(self, record: str) -> Checkpoint:
-        """The record and manifest that the tier itself keeps: what a lost ledger is rebuilt from. Raises NotFound."""
+        """What the tier itself keeps of it, to rebuild a lost ledger from. Raises NotFound, Corrupt where it is another's."""
         key = layout.claim_key(record)
         data = self.blobs.get(key)
         if data is None:
             raise NotFound(f"{self.name} does not hold {record[:12]}", advice="See `lakemark ls`.")
-        return Claim.from_bytes(data, key=key).checkpoint
+        claim = Claim.from_bytes(data, key=key)
+        claim.require_of(record, key=key)
+        return claim.checkpoint
 
     def usage(self) -> Usage:
         space = self.blobs.space()
@@ -216,26 +232,35 @@ class DvcStore:
 
     def _put(
         self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress
-    ) -> tuple[Mapping[str, str], Mapping[str, File]]:
-        """Object names of everything, and what was written."""
+    ) -> tuple[Mapping[str, str], int]:
+        """Object names of everything, and how many bytes were written."""
         objects = self._known(checkpoint)
         trusted = objects is not None
         if objects is None:
             objects = self._named(checkpoint, source, progress)
-        self._room.require({name: file.size_bytes for name, file in layout.distinct(checkpoint, objects).items()})
+        layout.require_own_names(checkpoint, objects, where=self.name)
+        record, key = checkpoint.record.id, layout.claim_key(checkpoint.record.id)
+        self._room.require({name: file.size_bytes for name, file in layout.distinct(checkpoint, objects)})
         claim = Claim(
             record=checkpoint.record, manifest=checkpoint.manifest, objects=objects, claimed_at=now
         ).to_bytes()
-        self.blobs.replace(layout.claim_key(checkpoint.record.id), claim)
-        self._objects.put(checkpoint.record.id, objects)
+        before = self.blobs.get(key)
+        self.blobs.replace(key, claim)
+        self._objects.put(record, objects)
         if self._wait_out([*objects.values()]):
             # What was waited for may have been the removal of this very claim, left by an earlier try.
-            self.blobs.replace(layout.claim_key(checkpoint.record.id), claim)
-        written = self._sink(checkpoint, objects, source, (trusted, progress))
-        self._require_sound(checkpoint, written, progress)
-        self._require_claimed(checkpoint.record.id, objects)  # else the directory object would be nobody's
-        self._write_dir(checkpoint, objects)
-        return objects, written
+            self.blobs.replace(key, claim)
+        try:
+            written = self._sink(checkpoint, objects, source, (trusted, progress))
+            self._require_sound(checkpoint, written, progress)
+            self._require_claimed(record, objects)  # else the directory object would be nobody's
+            self._write_dir(checkpoint, objects)
+        except NameTaken:
+            # It will never be whole here: without its claim, what it alone brought is collected. An older claim stays.
+            if before is None:
+                self.drop(replace(checkpoint, objects=objects), now=now)
+            raise
+        return objects, sum(file.size_bytes for _, file in written)
 
     def _require_claimed(self, record: str, objects: Mapping[str, str]) -> None:
         """Nothing is safe once the claim went: by a drop, or a pass that takes its writer for dead and notes the directory."""
@@ -245,22 +270,48 @@ class DvcStore:
                 advice="Try again: it is claimed and read back anew.",
             )
 
+    def _reader(self, part_size: int, *, workers: int = WORKERS) -> ObjectReader:
+        return ObjectReader(self.blobs, part_size, still_up=self.identity, workers=workers)
+
     def _bad(
-        self, files: Mapping[str, File], part_size: int, progress: Progress, *, workers: int = WORKERS
-    ) -> dict[str, str]:
-        """Reads objects whole; object name -> what is wrong. A store that is down raises instead."""
-        reader = ObjectReader(self.blobs, part_size, still_up=self.identity, workers=workers)
-        return reader.bad(files, progress)
+        self, files: Sequence[tuple[str, File]], part_size: int, progress: Progress, *, workers: int = WORKERS
+    ) -> dict[str, Fault]:
+        """Reads each file whole, by its object; file digest -> what is wrong. A store that is down raises instead."""
+        return self._reader(part_size, workers=workers).bad(files, progress)
 
     def _claimed(self, record: str, *, fresh: bool = False) -> Mapping[str, str] | None:
-        """Object names from the tier's own record; they never change for an id, so one look lasts unless `fresh`."""
+        """Object names from the tier's own record of it, where that can be believed."""
+        return self._claim(record, fresh=fresh)[0]
+
+    def _claim(self, record: str, *, fresh: bool = False) -> tuple[Mapping[str, str] | None, str | None]:
+        """The names in the tier's own record, and what is wrong with it; neither where there is none.
+
+        Names never change for an id, so one look lasts unless `fresh`.
+        """
         known = None if fresh else self._objects.get(record)
-        if known is None:
-            key = layout.claim_key(record)
-            data = self.blobs.get(key)
-            known = None if data is None else Claim.from_bytes(data, key=key).objects
-            self._objects.put(record, known)
-        return known
+        if known is not None:
+            return known, None
+        key = layout.claim_key(record)
+        data = self.blobs.get(key)
+        self._objects.put(record, None)
+        if data is None:
+            return None, None
+        try:
+            claim = Claim.from_bytes(data, key=key)
+            claim.require_of(record, key=key)
+        except Corrupt as error:
+            return None, str(error)
+        self._objects.put(record, claim.objects)
+        return claim.objects, None
+
+    def _names(self, checkpoint: Checkpoint) -> Mapping[str, str] | None:
+        """By which to read it: the tier's own, else those that the ledger knows, unless the record was dropped."""
+        names, wrong = self._claim(checkpoint.record.id)
+        if names is not None:
+            return names
+        if wrong is None:
+            return self._unclaimed(checkpoint)
+        return checkpoint.objects if self._has_dir(checkpoint.objects) else None
 
     def _unclaimed(self, checkpoint: Checkpoint) -> Mapping[str, str] | None:
         """Object names of a record that nobody dropped and whose claim got lost: damage, but its bytes are there."""
@@ -306,46 +357,78 @@ class DvcStore:
         objects: Mapping[str, str],
         source: Source,
         how: tuple[bool, Progress],
-    ) -> dict[str, File]:
+    ) -> list[tuple[str, File]]:
         """Makes every object be there with the right bytes; answers those that were written."""
         trusted, progress = how
         files = layout.distinct(checkpoint, objects)
-        condemned = self._uncondemn([*files, objects["dir"]])
-        progress.expect("copy", sum(file.size_bytes for file in files.values()))
-        written: dict[str, File] = {}
+        condemned = self._uncondemn([*(name for name, _ in files), objects["dir"]])
+        progress.expect("copy", layout.size_bytes(files))
+        part_size = checkpoint.manifest.part_size_bytes
 
-        def ensure(name: str, file: File) -> tuple[str, bool]:
+        def ensure(name: str, file: File) -> tuple[str, File, bool]:
             key = layout.object_key(name)
             there = self.blobs.size(key) is not None
-            part_size = checkpoint.manifest.part_size_bytes
-            if there and name not in condemned and not self._bad({name: file}, part_size, Quiet(), workers=1):
-                return name, False
+            if there and self._stands(name, file, part_size, condemned=name in condemned, source=source):
+                return name, file, False
             md5 = hashlib.md5(usedforsecurity=False)
             with source(file) as stream:
                 checked = Verified(
                     stream, file, part_size_bytes=part_size, also=[(md5, name)] if trusted or there else []
                 )
                 self.blobs.write(key, checked, file.size_bytes, overwrite=there)
-            return name, True
+            return name, file, True
 
-        wide = {name for name, file in files.items() if self.blobs.takes_all_workers(file.size_bytes)}
-        narrow = [partial(ensure, name, file) for name, file in files.items() if name not in wide]
-        for name, new in run_all(narrow, workers=WORKERS):
-            written |= {name: files[name]} if new else {}
-            progress.advance(files[name].size_bytes)
-        for name in wide:
-            written |= {name: files[name]} if ensure(name, files[name])[1] else {}
-            progress.advance(files[name].size_bytes)
+        wide = [one for one in files if self.blobs.takes_all_workers(one[1].size_bytes)]
+        narrow = [partial(ensure, name, file) for name, file in files if (name, file) not in wide]
+        written: list[tuple[str, File]] = []
+        for name, file, new in chain(run_all(narrow, workers=WORKERS), (ensure(*one) for one in wide)):
+            written += [(name, file)] if new else []
+            progress.advance(file.size_bytes)
         return written
 
-    def _require_sound(self, checkpoint: Checkpoint, written: Mapping[str, File], progress: Progress) -> None:
-        """Reads back what was written."""
-        bad = self._bad(written, checkpoint.manifest.part_size_bytes, progress)
-        for name, why in bad.items():
-            raise Corrupt(
-                f"{quoted(written[name].path)} {why} in {self.name} right after it was written",
+    def _stands(self, name: str, file: File, part_size: int, *, condemned: bool, source: Source) -> bool:
+        """Whether what lies under the file's name may stay and be counted on; False: it is written over.
+
+        Raises NameTaken where it is another file's, whole: that one may be somebody's only copy.
+        """
+        if not self._bad([(name, file)], part_size, Quiet(), workers=1):
+            return not condemned
+        try:
+            right, md5 = self._reader(part_size, workers=1).name_there(name, file)
+        except NotFound:
+            return False
+        if right or md5 != name:
+            # Bytes that are not those of their own name are nobody's: they rotted, or one reading of them lied.
+            return right and not condemned
+        with source(file) as stream:
+            # A wrong name is no collision: `Verified` says which of the two it is.
+            ours = hashlib.md5(usedforsecurity=False)
+            checked = Verified(stream, file, part_size_bytes=part_size, also=[(ours, name)])
+            drain(checked, memoryview(bytearray(2**20)))
+        raise layout.name_taken(name, file, where=self.name, by="another file that lies there")
+
+    def _require_sound(self, checkpoint: Checkpoint, written: Sequence[tuple[str, File]], progress: Progress) -> None:
+        """Reads back what was written; what reads wrong once more, another way, before the place is blamed."""
+        part_size = checkpoint.manifest.part_size_bytes
+        bad = self._bad(written, part_size, progress)
+        for name, file in written:
+            fault = bad.get(str(file.digest))
+            right, md5 = self._again(name, file, part_size) if fault is not None else (True, name)
+            if right:
+                continue
+            if md5 == name:
+                # Somebody else was first, with other bytes: `write` replaced nothing.
+                raise layout.name_taken(name, file, where=self.name, by="another file that came there first")
+            raise TargetDamaged(
+                f"{quoted(file.path)} {fault.why if fault else ''} in {self.name} right after it was written",
                 advice="The store does not keep what it is given: look at it before you go on.",
             )
+
+    def _again(self, name: str, file: File, part_size: int) -> tuple[bool, str | None]:
+        try:
+            return self._reader(part_size, workers=1).name_there(name, file)
+        except (NotFound, Corrupt, OSError):
+            return False, None
 
     def _marks(self, names: Iterable[str]) -> dict[str, tuple[str, bool]]:
         """Key -> object and whether it is a pass's own note, of those among `names` that are condemned or being removed.
@@ -374,10 +457,14 @@ class DvcStore:
     def _write_dir(self, checkpoint: Checkpoint, objects: Mapping[str, str]) -> None:
         data = layout.dir_bytes(checkpoint.manifest, objects)
         key = layout.object_key(objects["dir"])
-        if not self.blobs.create(key, data) and self.blobs.get(key) != data:
-            self.blobs.replace(key, data)
+        if not self.blobs.create(key, data):
+            there = self.blobs.get(key)
+            if there is not None and there != data and layout.dir_name(there) == objects["dir"]:
+                raise NameTaken(f"{key} of {self.name} is another checkpoint's", advice="Keep it in another tier.")
+            if there != data:
+                self.blobs.replace(key, data)
         if self.blobs.get(key) != data:
-            raise Corrupt(
+            raise TargetDamaged(
                 f"{key} has other bytes in {self.name} right after it was written",
                 advice="The store does not keep what it is given: look at it before you go on.",
             )
@@ -389,6 +476,17 @@ class DvcStore:
             yield Damage(path=key, why=MISSING, missing=True)
         elif data != layout.dir_bytes(checkpoint.manifest, objects):
             yield Damage(path=key, why="has other bytes")
+
+
+@contextmanager
+def _own_fault() -> Iterator[None]:
+    """Whatever is wrong in here with anything but what the source gave is this place's."""
+    try:
+        yield
+    except (AnswerDamaged, SourceDamaged, TargetDamaged):
+        raise
+    except Corrupt as error:
+        raise TargetDamaged(str(error), advice=error.advice) from error
 
 
 def _md5(checkpoint: Checkpoint, file: File, source: Source, buffers: Buffers) -> str:

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Self
 
-from lakemark.errors import Corrupt
+from lakemark.errors import Corrupt, NameTaken
 from lakemark.model import outside
 from lakemark.model.canonical import JSON, parse
 from lakemark.model.checkpoint import File, Manifest
@@ -132,9 +132,32 @@ def dir_members(data: bytes) -> frozenset[str]:
     return frozenset(Fields(row, "a directory object's row").text("md5") for row in rows)
 
 
-def distinct(checkpoint: Checkpoint, objects: Mapping[str, str]) -> dict[str, File]:
-    """Object name -> one of the files that have these bytes."""
-    return {objects[str(file.digest)]: file for file in reversed(checkpoint.manifest.regular)}
+def distinct(checkpoint: Checkpoint, objects: Mapping[str, str]) -> list[tuple[str, File]]:
+    """(object name, file), one for each digest of the manifest that has a name: what there is to read or write."""
+    once = {str(file.digest): file for file in reversed(checkpoint.manifest.regular)}
+    return [(objects[digest], file) for digest, file in once.items() if digest in objects]
+
+
+def size_bytes(files: Collection[tuple[str, File]]) -> int:
+    """Of the objects, each counted once."""
+    return sum({name: file.size_bytes for name, file in files}.values())
+
+
+def require_own_names(checkpoint: Checkpoint, objects: Mapping[str, str], *, where: str) -> None:
+    """Raises NameTaken where two files with different bytes would be one object."""
+    seen: dict[str, File] = {}
+    for name, file in distinct(checkpoint, objects):
+        other = seen.setdefault(name, file)
+        if other is not file:
+            raise name_taken(name, file, where=where, by=f"{other.path!r} of the same checkpoint")
+
+
+def name_taken(name: str, file: File, *, where: str, by: str) -> NameTaken:
+    """Other bytes lie under the name that the file would have."""
+    return NameTaken(
+        f"{where} can't keep {file.path!r}: its MD5 {name} is that of {by}, whose bytes are others",
+        advice="It stays where it is. Keep it in a tier without that other file, or a copy of your own: lakemark restore …",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +172,26 @@ class Claim:
     @property
     def checkpoint(self) -> Checkpoint:
         return Checkpoint(record=self.record, manifest=self.manifest, objects=self.objects)
+
+    def require_of(self, record: str, *, key: str) -> None:
+        """Raises Corrupt unless it is that record's, its manifest that of the id, and its names those of all its files.
+
+        A claim may have been swapped with another's, or thinned: that is seen before a name of it is used.
+        """
+        digests = {str(file.digest) for file in self.manifest.regular}
+        wrong = None
+        if self.record.id != record:
+            wrong = f"is that of {self.record.id[:12]}"
+        elif self.manifest.content != self.record.content:
+            wrong = "has another manifest than its record"
+        elif not digests <= self.objects.keys():
+            wrong = f"has no name for {len(digests - self.objects.keys())} of its files"
+        elif not all(object_name(object_key(self.objects[digest])) for digest in digests):
+            wrong = "has names that are no object's"
+        elif self.objects.get("dir") != dir_name(dir_bytes(self.manifest, self.objects)):
+            wrong = "has names that are not those of its directory object"
+        if wrong:
+            raise Corrupt(f"{key} {wrong}", advice="Replicate that checkpoint to the tier anew: it is written again.")
 
     def to_bytes(self) -> bytes:
         value = {

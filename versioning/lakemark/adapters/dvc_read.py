@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import errno
+import hashlib
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from lakemark.adapters.blobs import Blobs
-from lakemark.adapters.digests import new_hash, part_count, read_into
+from lakemark.adapters.digests import Digester, new_hash, part_count, read_into
 from lakemark.adapters.dvc_layout import object_key
 from lakemark.adapters.pool import Buffers, run_all
 from lakemark.errors import Corrupt, NotFound, StoreUnavailable
@@ -16,6 +19,18 @@ from lakemark.ports.work import Progress
 
 MISSING: Final = "is missing"
 _STEP_BYTES: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with an object. unread: the store as a whole answers, and gave no bytes of it."""
+
+    why: str
+    unread: bool = False
+
+    @property
+    def missing(self) -> bool:
+        return self.why == MISSING
 
 
 class ObjectReader:
@@ -28,32 +43,52 @@ class ObjectReader:
         self._workers = workers
         self._buffers = Buffers(workers, _STEP_BYTES)
 
-    def bad(self, files: Mapping[str, File], progress: Progress) -> dict[str, str]:
-        """Object name -> what is wrong with it; every byte of all of them is read."""
-        progress.expect("verify", sum(file.size_bytes for file in files.values()))
-        found: dict[str, str] = {}
-        for name, why, size_bytes in run_all(self._tasks(files), workers=self._workers):
+    def bad(self, files: Collection[tuple[str, File]], progress: Progress) -> dict[str, Fault]:
+        """Of these files by the names of their objects: file digest -> what is wrong. Every byte of each is read.
+
+        By file, not by object: two files may be told to have one name, and one of them has not its bytes then.
+        """
+        progress.expect("verify", sum(file.size_bytes for _, file in files))
+        found: dict[str, Fault] = {}
+        for digest, fault, size_bytes in run_all(self._tasks(files), workers=self._workers):
             progress.advance(size_bytes)
-            if why is not None:
-                found.setdefault(name, why)
+            if fault is not None:
+                found.setdefault(digest, fault)
         return found
 
-    def _tasks(self, files: Mapping[str, File]) -> Iterator[Callable[[], tuple[str, str | None, int]]]:
-        for name, file in files.items():
+    def name_there(self, name: str, file: File) -> tuple[bool, str]:
+        """Whether what lies under `name` is the file after all, and its MD5, both of one reading. Raises NotFound."""
+        md5, digester = hashlib.md5(usedforsecurity=False), Digester(self._part_size)
+        with self._blobs.open(object_key(name)) as stream, self._buffers.take() as buffer:
+            while got := read_into(stream, buffer):
+                md5.update(buffer[:got])
+                digester.update(buffer[:got])
+        right = digester.size_bytes == file.size_bytes and digester.finish().digest == file.digest
+        return right, md5.hexdigest()
+
+    def _tasks(self, files: Collection[tuple[str, File]]) -> Iterator[Callable[[], tuple[str, Fault | None, int]]]:
+        for name, file in files:
             for index in range(part_count(file.size_bytes, self._part_size)):
                 yield partial(self._part, name, file, index)
 
-    def _part(self, name: str, file: File, index: int) -> tuple[str, str | None, int]:
-        """(name, what is wrong, bytes read)."""
+    def _part(self, name: str, file: File, index: int) -> tuple[str, Fault | None, int]:
+        """(file digest, what is wrong, bytes read)."""
         start = index * self._part_size
         length = min(self._part_size, file.size_bytes - start)
+        fault: Fault | None
         try:
-            return name, self._look(object_key(name), file, index), length
+            why = self._look(object_key(name), file, index)
+            fault = None if why is None else Fault(why)
         except NotFound:
-            return name, MISSING, length
+            fault = Fault(MISSING)
         except (StoreUnavailable, Corrupt) as error:
             self._still_up()
-            return name, f"can't be read: {error}", length
+            fault = Fault(f"can't be read: {error}", unread=isinstance(error, StoreUnavailable))
+        except OSError as error:
+            # Only the bytes of a plain file say this: opening one has words of ours already.
+            self._still_up()
+            fault = Fault(f"can't be read: {error.strerror or error}", unread=error.errno != errno.EIO)
+        return str(file.digest), fault, length
 
     def _look(self, key: str, file: File, index: int) -> str | None:
         """The object's end is looked for where one read sees it, else asked for."""

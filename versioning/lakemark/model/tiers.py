@@ -171,7 +171,13 @@ def _first_of_each(state: RunState, every: timedelta) -> Iterator[str]:
 
 
 def _replicate(plan: _Plan, found: RecordState, admitting: Sequence[Tier]) -> None:
-    missing = [tier for tier in admitting if not _sound(plan, found, tier) and not _left(plan, found, tier, admitting)]
+    missing = []
+    for tier in admitting:
+        refused = found.refused.get(plan.place(tier))
+        if refused is not None:
+            _wait(plan, found, tier, f"{tier.name} can't hold it: {refused}")
+        elif not _sound(plan, found, tier) and not _left(plan, found, tier, admitting):
+            missing.append(tier)
     if not missing:
         return
     if plan.state.blocked is Means.READ_ONLY:

@@ -55,13 +55,15 @@ class Stored:
 class Damage:
     """A path whose bytes are not those of the manifest, or could not be read. `missing`: it is not there at all.
 
-    suspect: it is a linked file that changed under another name; what it holds now is not ours.
+    suspect: it is a linked file that changed under another name; what it holds now is not ours. unread: the store gave no
+    bytes of it, though it answers else: that blames nobody, however often it is seen.
     """
 
     path: str
     why: str
     missing: bool = False
     suspect: bool = False
+    unread: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,18 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Final
 
-from lakemark.errors import AnswerDamaged, Corrupt, LakemarkError, NoReplica, NotFound, Refused, SourceDamaged
-from lakemark.model.entry import Contents, Draft
+from lakemark.errors import (
+    AnswerDamaged,
+    Corrupt,
+    LakemarkError,
+    NameTaken,
+    NoReplica,
+    NotFound,
+    Refused,
+    SourceDamaged,
+)
+from lakemark.model.canonical import JSON
+from lakemark.model.entry import Contents, Draft, Means
 from lakemark.model.instants import to_text
 from lakemark.model.ledger import Place, RecordState, Replica, RunState
 from lakemark.ports import Checkpoint, CheckpointStore, Site, Stored
@@ -43,10 +53,14 @@ def replicate(site: Site, run: str, record: str, *, to: str) -> RecordState:
         return found
     require_identity(site, target)
     # A tree in hot that has a name and no entry yet must not be taken for one that a crash left.
-    with site.hot.naming() if target.place.node is not None else nullcontext():
-        stored = _copy(site, found, target)
-        site.progress.step("replicate.stored")
-        _record(site, found, target, stored)
+    try:
+        with site.hot.naming() if target.place.node is not None else nullcontext():
+            stored = _copy(site, found, target)
+            site.progress.step("replicate.stored")
+            _record(site, found, target, stored)
+    except NameTaken as error:
+        _refused(site, found, target, str(error))
+        raise
     site.progress.step("replicate.recorded")
     return site.ledger.run(run).records[record]
 
@@ -165,6 +179,31 @@ def _record(site: Site, found: RecordState, target: CheckpointStore, stored: Sto
         site.ledger.append(record.run, decide, site.stamp(f"replicate:{record.id}:{_key(place)}:{sequence}"))
     except Settled:
         return
+
+
+def _refused(site: Site, found: RecordState, target: CheckpointStore, why: str) -> None:
+    """Recorded, so that no pass tries it again and everybody sees that the record is kept there in vain."""
+    record, place = found.record, target.place
+    sequence = site.ledger.run(record.run).sequence
+
+    def decide(state: RunState) -> Draft:
+        require_writable(state)
+        if state.records[record.id].refused.get(place) == why:
+            raise Settled(None)
+        body: dict[str, JSON] = {"tier": place.tier, "node": place.node, "why": why}
+        return Draft(
+            kind="replica_refused",
+            timeline=record.timeline,
+            body=body,
+            record=record.id,
+            unknown_means=Means.IGNORE,
+        )
+
+    try:
+        site.ledger.append(record.run, decide, site.stamp(f"refused:{record.id}:{_key(place)}:{sequence}"))
+    except Settled:
+        return
+    site.progress.step("replicate.refused")
 
 
 def _key(place: Place) -> str:

@@ -97,6 +97,7 @@ def problems_of(state: RunState, rules: Rules) -> Iterator[Problem]:
     standing = [found for found in state.records.values() if found.stands and found.pruned is None]
     yield from _recovery_point(state, rules)
     yield from _replicas(state, standing)
+    yield from _refused(state)
     yield from _unsafe(state, standing, rules)
     if rules.data:
         yield from _unbound(state, standing)
@@ -195,6 +196,17 @@ def _replicas(state: RunState, standing: Iterable[RecordState]) -> Iterator[Prob
             tiers = ", ".join(sorted(replica.place.tier for replica in bad))
             advice = f"lakemark verify {found.record.id[:12]} --repair"
             yield Problem(colour=AMBER, what=f"{shown} is damaged in {tiers}", since=since, next=advice)
+
+
+def _refused(state: RunState) -> Iterator[Problem]:
+    """Tiers that can't hold a record: it has fewer copies than its rules say, and no pass will change that."""
+    for found in state.records.values():
+        for place, why in found.refused.items() if found.pruned is None else ():
+            what = f"{state.run}@{found.record.step} ({found.record.id[:12]}) can't be kept in {place.tier}: {why}"
+            advice = (
+                f"Keep another copy of it; to try again: lakemark replicate {found.record.id[:12]} --to {place.tier}"
+            )
+            yield Problem(colour=RED, what=what, next=advice)
 
 
 def _unsafe(state: RunState, standing: Iterable[RecordState], rules: Rules) -> Iterator[Problem]:

@@ -35,7 +35,8 @@ class Seen:
 def read_back(store: CheckpointStore, held: Checkpoint, *, progress: Progress) -> Seen:
     """Reads the replica whole; where something differs, whole again, until two readings agree or one finds all right.
 
-    Raises AnswerDamaged where readings go on to differ from each other, and whatever `verify` raises: nothing is known then.
+    Raises AnswerDamaged where readings go on to differ from each other, StoreUnavailable where some bytes were given by
+    neither, and whatever `verify` raises: nothing is known then.
     """
     before: tuple[Damage, ...] = ()
     for number in range(_READINGS):
@@ -44,6 +45,10 @@ def read_back(store: CheckpointStore, held: Checkpoint, *, progress: Progress) -
             return Seen(unsteady=number > 0)
         known = {damage.path for damage in before}
         both = tuple(damage for damage in found if damage.path in known)
+        if both and all(damage.unread for damage in both):
+            raise StoreUnavailable(
+                f"{store.name}: {both[0].path} {both[0].why}", advice="Try again; look at the store's own health."
+            )
         if both:
             return Seen(damages=both, unsteady=len(both) != len(found))
         before = found
