@@ -101,6 +101,15 @@ OF_RUN = [
         data=[data("b").as_json()],
         checkpoint_dir="/restores/1",
     ),
+    _run(
+        "branch_moved",
+        timeline=2,
+        rollback="r1",
+        digest="d" * 64,
+        moves=[
+            {"repository": "data", "branch": "main", "from": "c" * 64, "commit": "b" * 64, "made": "e" * 64},
+        ],
+    ),
     _one(
         "resumed",
         FIRST,

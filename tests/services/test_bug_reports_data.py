@@ -7,11 +7,12 @@ from functools import partial
 
 import pytest
 
-from lakemark.errors import Usage
+from lakemark.errors import Conflict, Usage
 from lakemark.model.names import is_run, original, run_for
 from lakemark.model.rollback_plan import Flags
 from lakemark.ports import Approval, Policies, Strength
 from lakemark.services.commit import Commit, commit
+from lakemark.services.move_branch import move_branches
 from lakemark.services.open_run import Opening, open_run
 from lakemark.services.register_tiers import register_all
 from lakemark.services.rollback_apply import apply
@@ -166,24 +167,27 @@ def test_runs_that_open_and_commit_while_others_write_the_branch(yard, site, scr
 
 
 def test_rollbacks_at_once_that_set_one_branch_back(yard, site, scratch):
-    """Every one ends with the branch's tree as it was, or says that it did not; a change in between is not lost."""
+    """All end with the branch's tree as it was, moved once from where every plan saw it; what was there is in its history."""
     old = scratch.data.head(scratch.repository, "main")
-    asked = []
+    records = {}
     for run in ("a", "b", "c", "d"):
         here = site()
         open_run(here, Opening(run=run, watch=yard.out / run))
-        flags = Flags(while_running=True, move_branch=True)
-        record = saved(yard, here, run)
-        wish = Wish(run=run, record=record.id, reason=f"{run} diverged", requester="ana@node-a", flags=flags)
-        asked.append((run, request(here, wish).id))
+        records[run] = saved(yard, here, run).id
     newer = scratch.put("main", {"train/0": b"poison"})
-    ended = at_once(
-        *(partial(apply, site(), identity) for _, identity in asked),
-        lambda: scratch.put("main", {}, allow_empty=True),
-    )
-    assert failed(ended[:-1]) == []
-    for run, identity in asked:
-        assert site().ledger.run(run).rollbacks[identity].state == "applied"
+    asked = {}
+    for run, record in records.items():
+        flags = Flags(while_running=True, move_branch=True)
+        wish = Wish(run=run, record=record, reason=f"{run} diverged", requester="ana@node-a", flags=flags)
+        asked[run] = request(site(), wish)
+    assert failed(at_once(*(partial(apply, site(), one.id) for one in asked.values()))) == []
+    assert scratch.data.head(scratch.repository, "main") == newer
+    moves = (partial(move_branches, site(), one.id, digest=one.digest) for one in asked.values())
+    for error in failed(at_once(*moves)):
+        assert isinstance(error, Conflict)
+    for run, one in asked.items():
+        move_branches(site(), one.id, digest=one.digest)
+        assert site().ledger.run(run).rollbacks[one.id].moves
     head = scratch.data.head(scratch.repository, "main")
     same = scratch.data.diff(scratch.repository, old, head)
     assert (same.added, same.removed, same.changed) == (0, 0, 0)

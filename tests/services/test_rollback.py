@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from lakemark.adapters.memory import MemoryData
 from lakemark.errors import Conflict, NotFound, Refused, StoreUnavailable
 from lakemark.model.entry import Draft, Means
 from lakemark.model.rollback_plan import Flags
 from lakemark.ports import Approval
 from lakemark.services.bind import bind
+from lakemark.services.move_branch import move_branches
 from lakemark.services.resume import resume
 from lakemark.services.rollback_apply import apply
 from lakemark.services.rollback_decide import approve, expire, refuse
@@ -252,15 +254,140 @@ def test_data_only_leaves_the_model_where_it_is(run):
     assert run.state().timelines[2].fork.step == 300
 
 
-def test_moving_the_branch_is_asked_for_and_goes_forward(run):
+def moving(run, step=200):
+    """Applied, its plan naming the branch to be set back."""
+    asked = approved(run, step, flags=Flags(move_branch=True))
+    return asked, apply(run.site(), asked.id)
+
+
+def test_a_shared_branch_is_moved_by_a_step_of_its_own_after_the_rollback(run):
     before = run.data.head("data", "main")
     asked = approved(run, flags=Flags(move_branch=True))
-    apply(run.site(), asked.id)
+    with pytest.raises(Refused, match="after it was applied"):
+        move_branches(run.site(), asked.id, digest=asked.digest)
+    done = apply(run.site(), asked.id)
+    assert run.data.head("data", "main") == before
+    assert any("rollback move-branch" in note for note in done.notes)
+    with pytest.raises(Refused, match="is not that of"):
+        move_branches(run.site(), asked.id, digest="0" * 64)
+    moved = move_branches(run.site(), asked.id, digest=asked.digest[:12])
     head = run.data.head("data", "main")
+    assert [(one.branch, one.before, one.commit, one.made) for one in moved.moves] == [
+        ("main", before, run.commits[200], head)
+    ]
     assert run.data.resolve("data", head).parents == (before,)
     assert b"".join(run.data.read("data", head, "rows")) == b"2"
+    assert run.kinds().count("branch_moved") == 1
+    assert move_branches(run.site(), asked.id, digest=asked.digest).moves == moved.moves
+    assert (run.data.head("data", "main"), run.kinds().count("branch_moved")) == (head, 1)
+    assert not any("move-branch" in note for note in apply(run.site(), asked.id).notes)
+
+
+def test_the_plan_says_where_the_branch_is_and_what_moving_it_changes(run):
+    run.data.commit("data", "main", {"more": b"rows"})
+    made = plan(run.site(), run.wish(200, flags=Flags(move_branch=True, while_running=True)))
+    assert made.data[0].moves_from == run.data.head("data", "main")
+    assert any("0 object(s) are added, 1 removed, 1 changed" in note for note in made.notes)
+    other = plan(run.site(), run.wish(200, flags=Flags(while_running=True)))
+    assert other.data[0].moves_from is None
+
+
+def test_a_branch_that_is_elsewhere_than_planned_is_not_moved(run):
+    asked, _ = moving(run)
+    theirs = run.data.commit("data", "main", {"theirs": b"work"})
+    with pytest.raises(Refused, match="no branch was moved") as refused:
+        move_branches(run.site(), asked.id, digest=asked.digest)
+    assert theirs[:12] in str(refused.value)
+    assert "--data-only --move-branch" in refused.value.advice
+    assert run.data.head("data", "main") == theirs
+
+
+def test_a_branch_that_is_gone_is_named_in_the_plan_and_by_the_move(run):
+    asked, _ = moving(run)
+    run.data.set_branch("data", "main", None)
+    with pytest.raises(Refused, match="there is no such branch"):
+        move_branches(run.site(), asked.id, digest=asked.digest)
+    with pytest.raises(Refused, match="can't be moved"):
+        plan(run.site(), run.wish(200, flags=Flags(move_branch=True, while_running=True)))
+
+
+def test_a_plan_that_moves_nothing_moves_nothing(run):
+    asked = approved(run)
     apply(run.site(), asked.id)
-    assert run.data.head("data", "main") == head
+    with pytest.raises(Refused, match="moves no branch"):
+        move_branches(run.site(), asked.id, digest=asked.digest)
+
+
+@pytest.fixture
+def two(world):
+    """A run on two repositories, whose plan sets both branches back."""
+    world.data.create("other")
+    world.data.commit("other", "main", {"rows": b"1"})
+    world.open(data=["data/main", "other/main"])
+    world.saves(100)
+    world.change_data(2)
+    world.data.commit("other", "main", {"rows": b"2"})
+    world.clock.wait(hours=1)
+    return world
+
+
+def heads(world):
+    return [world.data.head(name, "main") for name in ("data", "other")]
+
+
+def test_one_that_can_t_be_moved_keeps_all_where_they_are(two):
+    asked, _ = moving(two, 100)
+    before = heads(two)
+    two.data.stage("other", "main", "unsaved", b"work")
+    with pytest.raises(Refused, match="uncommitted"):
+        move_branches(two.site(), asked.id, digest=asked.digest)
+    assert heads(two) == before
+    assert "branch_moved" not in two.kinds()
+
+
+class Refusing(MemoryData):
+    """Refuses the move of one repository's branch once everything was looked at, as a hook does."""
+
+    def move_branch(self, repository, branch, commit, **named):
+        if repository == "other":
+            raise Refused("a hook says no", advice="see it")
+        return super().move_branch(repository, branch, commit, **named)
+
+
+def test_one_that_refuses_after_the_preflight_has_the_others_set_back(two):
+    asked, _ = moving(two, 100)
+    before = heads(two)
+    two.data.__class__ = Refusing
+    with pytest.raises(Refused, match="no branch stays moved"):
+        move_branches(two.site(), asked.id, digest=asked.digest)
+    assert "branch_moved" not in two.kinds()
+    for name, head, old in zip(("data", "other"), heads(two), before, strict=True):
+        diff = two.data.diff(name, old, head)
+        assert (diff.added, diff.removed, diff.changed) == (0, 0, 0)
+    two.data.__class__ = MemoryData
+
+
+def test_a_crash_between_two_moves_is_finished_by_the_next_call(two):
+    asked, _ = moving(two, 100)
+
+    class Dies(BaseException):
+        pass
+
+    class Dying(MemoryData):
+        def move_branch(self, repository, branch, commit, **named):
+            if repository == "other":
+                raise Dies
+            return super().move_branch(repository, branch, commit, **named)
+
+    two.data.__class__ = Dying
+    with pytest.raises(Dies):
+        move_branches(two.site(), asked.id, digest=asked.digest)
+    two.data.__class__ = MemoryData
+    done = move_branches(two.site(), asked.id, digest=asked.digest)
+    assert [one.made for one in done.moves] == heads(two)
+    assert {
+        b"".join(two.data.read(name, head, "rows")) for name, head in zip(("data", "other"), heads(two), strict=True)
+    } == {b"1"}
 
 
 def test_applying_again_finishes_the_same_and_opens_nothing(run):

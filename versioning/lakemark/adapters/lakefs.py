@@ -146,7 +146,9 @@ class LakeFS:
         return history.head_at(self._server.history(repository, self._head(repository, branch)), at)
 
     @_timed
-    def move_branch(self, repository: str, branch: str, commit: str, *, message: str) -> str:
+    def move_branch(
+        self, repository: str, branch: str, commit: str, *, message: str, only_at: str | None = None
+    ) -> str:
         """As in `DataVersions`. Asked again with the same words while nothing followed, it answers what it made."""
         target, head = self._server.commit(repository, commit), self._head(repository, branch)
         if not target.meta_range:
@@ -159,6 +161,11 @@ class LakeFS:
             mine = before.metadata.get(_RESTORES) == commit and before.message == message
             if mine and before.meta_range == target.meta_range:
                 return before.id
+            if only_at is not None and head != only_at:
+                raise Conflict(
+                    f"branch {quoted(branch)} of {quoted(repository)} is at {head[:12]}, no longer at {only_at[:12]}",
+                    advice="Look at what was committed there since, then plan again.",
+                )
             # The server takes any meta-range for granted; that this one loads is seen before the branch depends on it.
             next(self._server.differences(repository, before.id, commit, page=1), None)
             made = self._server.record(

@@ -1,4 +1,4 @@
-"""`rollback approve`, `refuse`, `apply`."""
+"""`rollback approve`, `refuse`, `apply`, `move-branch`."""
 
 from __future__ import annotations
 
@@ -130,6 +130,50 @@ def apply(
             ("next", ready),
         ]
     )
+    return Answer(document=document, lines=lines)
+
+
+def move_branch(identity: str, /, *, digest: str, dry_run: bool = False) -> Answer:
+    """Set the shared data branches back that an applied rollback's plan names, each by a new commit: all of them, or none.
+
+    Refused where one of them is not where it was when the plan was made.
+
+    Parameters
+    ----------
+    identity: str
+        The rollback; its plan was made with --move-branch, and it is applied.
+    digest: str
+        8 or more digits of the plan's digest, as `rollback show` prints it.
+    dry_run: bool
+        Say what would be moved, and change nothing.
+    """
+    from lakemark.services import move_branch as service
+
+    here = session()
+    if dry_run:
+        made = service.require_movable(here.site, identity, digest=digest)
+        return would(
+            *(
+                f"move {one.repository}/{one.branch} from {short(one.moves_from)} to the data of {short(one.commit)}"
+                for one in made.data
+                if one.moves_from is not None
+            )
+        )
+    done = service.move_branches(here.site, identity, digest=digest)
+    document: dict[str, Any] = {
+        "rollback": done.rollback,
+        "run": done.run,
+        "timeline": done.state.timeline,
+        "checkpoint_dir": done.state.checkpoint_dir,
+        "data": [{"repository": one.repository, "branch": one.branch, "commit": one.made} for one in done.moves],
+        "run_file": str(here.site.run_file(done.run)),
+        "moved": [one.as_json() for one in done.moves],
+    }
+    lines = [
+        f"{one.repository}/{one.branch} was at {short(one.before)}, and is at {short(one.made)} now:"
+        f" the data of {short(one.commit)}"
+        for one in done.moves
+    ]
     return Answer(document=document, lines=lines)
 
 

@@ -93,6 +93,7 @@ COMMANDS: Final = (
     Command("rollback approve", "decisions:approve", "Approve the plan you have seen.", (3, 4, 5, 6, 7)),
     Command("rollback refuse", "decisions:refuse", "Refuse a rollback.", (3, 4, 5, 6, 7)),
     Command("rollback apply", "decisions:apply", "Bring checkpoint and data back, as approved.", (3, 4, 5, 6, 7)),
+    Command("rollback move-branch", "decisions:move_branch", "Then set shared data branches back too.", (3, 5, 6, 7)),
     Command("pins", "pinning:pins", "List pinned data commits and who needs them.", (3,)),
     Command("verify", "verifying:verify", "Read replicas back and compare every byte.", (3, 4, 5, 6, 7)),
     Command("tiers", "tiering:tiers", "List tiers.", (3, 6)),

@@ -34,7 +34,7 @@ class Ways:
     """Leave the model as it is."""
 
     move_branch: bool = False
-    """Also set the data branch back, by a new commit."""
+    """Plan to set the data branch back too, by a new commit: afterwards, by `rollback move-branch`."""
 
     while_running: bool = False
     """Although the run seems to be written still."""
@@ -180,6 +180,11 @@ def plan_lines(made: RollbackPlan) -> list[str]:
             *(
                 ("data", f"{one.repository}@{short(one.commit)}, opened as the branch {one.opens_branch}")
                 for one in made.data
+            ),
+            *(
+                ("then moves", f"{one.repository}/{one.branch} from {short(one.moves_from)} to {short(one.commit)}")
+                for one in made.data
+                if one.moves_from
             ),
             ("data changes", told),
             ("from", f"{made.source_tier or 'nowhere'}, {size(made.size_bytes)}, {seconds}"),

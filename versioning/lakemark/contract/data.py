@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from lakemark.contract import Check, raises, require
 from lakemark.errors import Conflict, DataGone, NotFound, Refused, Usage
-from lakemark.ports.data import DataVersions, Strength
+from lakemark.ports.data import DataVersions, PinAsked, Strength
 
 _SAMPLE: Final = 8
 _WALK: Final = 100
@@ -239,7 +239,12 @@ def _move_branch_goes_forward(place: Scratch) -> None:
     left = data.diff(repository, older, made)
     require((left.added, left.removed, left.changed) == (0, 0, 0), f"the restored tree differs: {left}")
     require(data.move_branch(repository, name, older, message="back") == made, "asked again, it moved again")
+    moved_on = lambda: data.move_branch(repository, name, newer, message="on", only_at=newer)  # noqa: E731 - asked once, here
+    raises(moved_on, Conflict, "move_branch of a branch whose head is another than it was")
+    require(data.movable(repository, name) is None, f"nothing speaks against moving {name}, and something was named")
+    require(data.movable(repository, _fresh("nobranch")) is not None, "movable: a branch that is not there")
     place.stage(name, "unsaved", b"work")
+    require(data.movable(repository, name) is not None, "movable: a branch with uncommitted changes")
     raises(
         lambda: data.move_branch(repository, name, newer, message="on"), Refused, "move_branch with uncommitted changes"
     )
@@ -252,6 +257,38 @@ def _pins_do_not_move(place: Scratch) -> None:
     name = _pin_name(newer, nonce)
     data.pin(repository, newer, branch=name, nonce=nonce)
     raises(lambda: data.move_branch(repository, name, older, message="x"), Refused, "move_branch of a pin")
+
+
+def _branches_are_listed(place: Scratch) -> None:
+    data, repository = place.data, place.repository
+    head = data.resolve(repository, place.branch).id
+    name = _fresh("listed")
+    place.make_branch(name, head)
+    require(data.branches(repository, prefix=name) == {name: head}, "branches() lacks one that was made")
+    require(data.branches(repository).get(place.branch) == head, "branches() has another head than head()")
+    data.delete_branch(repository, name, only_at=head)
+    require(name not in data.branches(repository), "branches() has one that was deleted")
+    raises(lambda: data.branches(_fresh("norepository")), NotFound, "branches in an unknown repository")
+
+
+def _pins_are_seen_at_once(place: Scratch) -> None:
+    data, repository = place.data, place.repository
+    pins: list[PinAsked] = []
+    for number in range(3):
+        commit, nonce = _commit(place, a=b"%d" % number), secrets.token_hex(4)
+        pins.append(PinAsked(commit=commit, branch=_pin_name(commit, nonce), nonce=nonce))
+    for pin in pins[:2]:
+        data.pin(repository, pin.commit, branch=pin.branch, nonce=pin.nonce)
+    for tries in ((), [pins[1].branch, pins[2].branch]):
+        seen = data.pins_seen(repository, pins, tries=tries)
+        strengths = [seen[pin.branch].strength for pin in pins]
+        require(strengths == [Strength.GUARDED, Strength.GUARDED, Strength.NONE], f"seen at once: {strengths}")
+        require(seen[pins[1].branch].tried == bool(tries), "tried, and not said")
+        require(data.head(repository, pins[1].branch) == seen[pins[1].branch].head, "trying a pin's guard moved it")
+    place.attack(pins[0].branch)
+    moved = data.pins_seen(repository, pins[:1])[pins[0].branch]
+    known = data.pin_strength(repository, pins[0].commit, branch=pins[0].branch)
+    require(moved.strength is known, f"seen at once {moved.strength}, alone {known}")
 
 
 def _diff_counts(place: Scratch) -> None:
@@ -348,6 +385,11 @@ CHECKS: Final[tuple[Check[Scratch], ...]] = (
     _writing(_pin_keeps_what_branches_drop, "A pin's head holds all objects of its commit."),
     _writing(_branch_at_is_exact, "`branch_at` makes or finds the branch at that commit; elsewhere is a Conflict."),
     _writing(_move_branch_goes_forward, "`move_branch` adds a commit with exactly the tree asked for."),
+    _writing(_branches_are_listed, "`branches` is the repository's own list."),
+    _writing(
+        _pins_are_seen_at_once,
+        "`pins_seen` judges many pins as `pin_strength` does one, and tries guards without harm.",
+    ),
     _writing(_pins_do_not_move, "`move_branch` is refused for a protected branch."),
     _writing(_diff_counts, "`diff` compares whole trees and says where it stopped."),
     _writing(_reads_by_commit, "`list` and `read` give what the commit held, whatever became of the branch."),

@@ -44,6 +44,7 @@ KINDS: Final[Mapping[str, str]] = {
     "rollback_approved": "rollback, digest, by, alone",
     "rollback_refused": "rollback, by, expired",
     "rolled_back": "rollback, record, fork{timeline, step, record}, data[{repository, branch, commit}], checkpoint_dir",
+    "branch_moved": "rollback, digest, moves[{repository, branch, from, commit, made}]",
     "held": "until or null",
     "released_hold": "",
     "quarantined": "",

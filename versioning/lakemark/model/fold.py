@@ -231,6 +231,13 @@ def _rolled_back(state: RunState, entry: Entry, _contents: Contents) -> None:
         state.rollbacks[request.id] = replace(request, state="applied", timeline=entry.timeline, checkpoint_dir=where)
 
 
+def _branch_moved(state: RunState, entry: Entry, _contents: Contents) -> None:
+    request = state.rollbacks.get(_text(entry.body, "rollback") or "")
+    if request is not None:
+        moves = tuple(item for item in _sequence(entry.body, "moves") if isinstance(item, Mapping))
+        state.rollbacks[request.id] = replace(request, moves=(*request.moves, *moves))
+
+
 def _fork(state: RunState, entry: Entry, *, rollback: str | None) -> None:
     fork = entry.body.get("fork")
     if fork is not None and entry.timeline not in state.timelines:
@@ -352,6 +359,7 @@ _HANDLERS = {
     "verified": _verified,
     "resumed": _resumed,
     "rolled_back": _rolled_back,
+    "branch_moved": _branch_moved,
     "rollback_requested": _rollback_requested,
     "rollback_approved": _rollback_approved,
     "rollback_refused": _rollback_refused,

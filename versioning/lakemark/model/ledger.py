@@ -145,7 +145,10 @@ class RecordState:
 
 @dataclass(slots=True, kw_only=True)
 class RollbackState:
-    """A rollback request and how far it came: requested, approved, refused, expired or applied."""
+    """A rollback request and how far it came: requested, approved, refused, expired or applied.
+
+    moves: shared data branches set back after it was applied, each with the head it had and the commit that was made.
+    """
 
     id: str
     digest: str
@@ -160,6 +163,7 @@ class RollbackState:
     flow_run: str | None = None
     timeline: int | None = None
     checkpoint_dir: str | None = None
+    moves: tuple[Mapping[str, JSON], ...] = ()
 
     @property
     def open(self) -> bool:

@@ -1,7 +1,7 @@
 """A rollback's plan as a value, and its digest.
 
-The digest names the decisions alone (run, timeline, target, data commits and branch names, flags, reason, requester,
-expiry). Estimates, notes and what is given up are for the reader and may change while it waits.
+The digest names the decisions alone (run, timeline, target, data commits, branch names and heads to move from, flags,
+reason, requester, expiry). Estimates, notes and what is given up are for the reader and may change while it waits.
 """
 
 from __future__ import annotations
@@ -83,20 +83,25 @@ class PlanTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanData:
-    """A data version brought back: `opens_branch` is made at `commit`. branch: what the trainer had asked for."""
+    """A data version brought back: `opens_branch` is made at `commit`. branch: what the trainer had asked for.
+
+    moves_from: where `branch` is to be set back too, its head when that was planned: at any other it is not touched.
+    """
 
     repository: str
     commit: str
     opens_branch: str
     branch: str | None = None
+    moves_from: str | None = None
 
     def as_json(self) -> dict[str, JSON]:
-        return {
+        value: dict[str, JSON] = {
             "repository": self.repository,
             "commit": self.commit,
             "opens_branch": self.opens_branch,
             "branch": self.branch,
         }
+        return value if self.moves_from is None else value | {"moves_from": self.moves_from}
 
     @classmethod
     def from_json(cls, value: JSON) -> Self:
@@ -106,6 +111,7 @@ class PlanData:
             commit=read.text("commit"),
             opens_branch=read.text("opens_branch"),
             branch=read.optional_text("branch"),
+            moves_from=read.optional_text("moves_from"),
         )
 
 
@@ -162,7 +168,10 @@ class RollbackPlan:
     @property
     def digest(self) -> str:
         """64 hex digits over the decisions."""
-        data: list[JSON] = [[item.repository, item.commit, item.opens_branch] for item in self.data]
+        data: list[JSON] = [
+            [item.repository, item.commit, item.opens_branch, *([item.moves_from] if item.moves_from else [])]
+            for item in self.data
+        ]
         return digest(
             {
                 "run": self.run,

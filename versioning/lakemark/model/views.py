@@ -148,6 +148,7 @@ def rollback_view(found: RollbackState) -> dict[str, JSON]:
         "flow_run": found.flow_run,
         "opened_timeline": found.timeline,
         "checkpoint_dir": found.checkpoint_dir,
+        "moved": [dict(one) for one in found.moves],
     }
 
 

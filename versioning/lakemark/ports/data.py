@@ -174,10 +174,12 @@ class DataVersions(Protocol):
     def head_at(self, repository: str, branch: str, at: datetime) -> HeadAt:
         """By the first-parent walk with monotone times: what the branch's own history shows, never more than an estimate."""
 
-    def move_branch(self, repository: str, branch: str, commit: str, *, message: str) -> str:
+    def move_branch(
+        self, repository: str, branch: str, commit: str, *, message: str, only_at: str | None = None
+    ) -> str:
         """A new commit on `branch` with exactly the tree of `commit` (forward restore); answers its id.
 
-        Refused where the branch has uncommitted changes or is protected.
+        Refused where the branch has uncommitted changes or is protected. only_at: Conflict where its head is another.
         """
 
     def movable(self, repository: str, branch: str) -> str | None:

@@ -114,16 +114,6 @@ def _restored(
 def _open_data(site: Site, made: RollbackPlan) -> None:
     for item in made.data:
         versions(site).branch_at(item.repository, item.opens_branch, item.commit)
-        if made.flags.move_branch and item.branch:
-            message = f"Back to {item.commit[:12]}: {made.reason}"
-            head = versions(site).head(item.repository, item.branch)
-            if head is not None and not _equal(site, item, head):
-                versions(site).move_branch(item.repository, item.branch, item.commit, message=message)
-
-
-def _equal(site: Site, item: PlanData, head: str) -> bool:
-    diff = versions(site).diff(item.repository, item.commit, head, limit=1)
-    return diff.complete and not (diff.added or diff.removed or diff.changed)
 
 
 def _append(site: Site, standing: RollbackState, made: RollbackPlan, *, where: Path | None) -> None:
@@ -213,8 +203,16 @@ def _told(site: Site, identity: str, made: RollbackPlan, *, where: Path | None) 
         data=tuple((item.repository, item.opens_branch, item.commit) for item in made.data),
         run_file=path,
         gaps=() if made.flags.data_only else state.records[made.target.record].record.gaps,
-        notes=made.notes,
+        notes=(*made.notes, *_to_move(state.rollbacks[identity], made)),
     )
+
+
+def _to_move(standing: RollbackState, made: RollbackPlan) -> list[str]:
+    """What the plan wants of shared branches: they are moved after `rolled_back` alone, by a step of its own."""
+    if not made.flags.move_branch or standing.moves:
+        return []
+    names = ", ".join(f"{item.repository}/{item.branch}" for item in made.data if item.moves_from)
+    return [f"not moved yet: {names}; lakemark rollback move-branch {standing.id} --digest {standing.digest[:12]}"]
 
 
 def _remove_branch(site: Site, item: PlanData) -> str:

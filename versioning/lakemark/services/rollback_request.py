@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 
@@ -16,7 +16,7 @@ from lakemark.model.instants import to_text
 from lakemark.model.ledger import RecordState, RollbackState, RunState
 from lakemark.model.record import DataKind
 from lakemark.model.rollback import moved, plan_rollback
-from lakemark.model.rollback_plan import Flags, RollbackPlan
+from lakemark.model.rollback_plan import Flags, PlanData, RollbackPlan
 from lakemark.ports import Site
 from lakemark.services.appending import Settled, checkpoint, opened, recorded, require_deletable
 from lakemark.services.pins import versions
@@ -62,10 +62,40 @@ def plan(site: Site, wish: Wish) -> RollbackPlan:
         at=wish.at,
         others=[site.ledger.run(run) for run in site.ledger.runs() if run != wish.run],
     )
+    made = _from_heads(site, made)
     sampled = require_holds(site, made)
     made = _advised(site, state, target, made, sampled=sampled)
     site.workspace.save_json(site.home / "plans" / f"{made.digest}.json", made.as_json())
     return made
+
+
+def _from_heads(site: Site, made: RollbackPlan) -> RollbackPlan:
+    """With `--move-branch`: each branch's head of now is part of the plan, and moving it from any other one is not.
+
+    Raises Refused where a branch is gone, or the data was asked for by a tag or commit: there is nothing to move.
+    """
+    if not made.flags.move_branch:
+        return made
+    data = versions(site)
+    items: list[PlanData] = []
+    notes: list[str] = []
+    for item in made.data:
+        head = data.head(item.repository, item.branch) if item.branch else None
+        if head is None:
+            raise Refused(
+                f"{item.repository} has no branch {item.branch or 'that this data came from'}: it can't be moved",
+                advice="Leave --move-branch out: the data of that day is opened as a branch of its own all the same.",
+            )
+        diff = data.diff(item.repository, head, item.commit)
+        more = "" if diff.complete else " or more"
+        notes.append(
+            f"{item.repository}/{item.branch} is at {head[:12]}; moved back, {diff.added} object(s) are added,"
+            f" {diff.removed} removed, {diff.changed} changed{more}"
+        )
+        why = data.movable(item.repository, str(item.branch))
+        notes.extend([f"{item.repository}/{item.branch} can't be moved as it is now: {why}"] if why else [])
+        items.append(replace(item, moves_from=head))
+    return replace(made, data=tuple(items)).advised(notes=notes)
 
 
 def request(site: Site, wish: Wish) -> RollbackState:

@@ -159,7 +159,9 @@ class MemoryData:
         with self._reached(repository) as found:
             return history.head_at(self._walk(found, self.resolve(repository, branch).id), at)
 
-    def move_branch(self, repository: str, branch: str, commit: str, *, message: str) -> str:
+    def move_branch(
+        self, repository: str, branch: str, commit: str, *, message: str, only_at: str | None = None
+    ) -> str:
         with self._reached(repository) as found:
             tree = self._tree(found, repository, commit)
             before = self.resolve(repository, branch)
@@ -168,6 +170,8 @@ class MemoryData:
                 raise Refused(f"the branch {branch} has uncommitted changes", advice="Commit or reset them first.")
             if (before.message, before.metadata.get("restores")) == (message, commit):
                 return before.id
+            if only_at is not None and before.id != only_at:
+                raise Conflict(f"the branch {branch} is at {before.id[:12]}", advice="Look at what was committed.")
             found.branches[branch] = self._add(
                 found, dict(tree), parents=(before.id,), message=message, metadata={"restores": commit}
             )
