@@ -25,6 +25,7 @@ from lakemark.services.register_tiers import register_all
 from lakemark.services.rollback_apply import apply
 from lakemark.services.rollback_decide import approve
 from lakemark.services.rollback_request import Wish, request
+from lakemark.services.soundness import GuardedLedger
 from lakemark.services.sweep import sweep
 
 RUN = "llama"
@@ -84,7 +85,7 @@ class World:
             node="node-a",
             actor=actor,
             home=Path("/home"),
-            ledger=self.ledger,
+            ledger=GuardedLedger(self.ledger, self.journal),
             hot=self.hot,
             tiers=tiers,
             data=self.data,

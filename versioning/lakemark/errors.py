@@ -17,7 +17,8 @@
     ├── Refused               7  policy, hold, cap, tier identity, clock, approval: a person decides
     │   ├── NameTaken            a place keeps other bytes under the name ours would have there
     │   ├── NoRoom               a disk is full, or at its limit: it can be done once there is room
-    │   └── PinReleased          somebody let a data pin go by its marker: another name keeps the data
+    │   ├── PinReleased          somebody let a data pin go by its marker: another name keeps the data
+    │   └── InDistress           the ledger lacks entries that somebody knows: they are brought back first
     ├── Misconfigured         2  names the file and the key: mend the configuration
     │   └── Usage             2  an argument or variable that does not parse, or is ambiguous
     ├── Denied                8  EACCES, EPERM, or another owner's repository or file
@@ -49,6 +50,7 @@ __all__ = [
     "Denied",
     "ErrorDetail",
     "ErrorDocument",
+    "InDistress",
     "Incomplete",
     "LakemarkError",
     "Misconfigured",
@@ -233,6 +235,17 @@ class NameTaken(Refused):
 
 class PinReleased(Refused):
     """A pin's guard was opened by a release marker: under that name nothing keeps the data again. Its kind is Refused's."""
+
+    @property
+    def kind(self) -> str:
+        return Refused.__name__
+
+
+class InDistress(Refused):
+    """The ledger lacks entries that this node, a tier or hot knows: nothing is recorded, dropped or overwritten on it.
+
+    A save is sealed all the same, and waits for the recovery. Its kind is Refused's.
+    """
 
     @property
     def kind(self) -> str:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lakemark.adapters.blobs import Blobs
     from lakemark.adapters.git import GitLedger
     from lakemark.adapters.git_pointer import Remote
+    from lakemark.adapters.journal import SqliteJournal
     from lakemark.adapters.pacing import Pace
     from lakemark.adapters.tree import TreeStore
     from lakemark.index import Index
@@ -99,6 +100,13 @@ class Parts:
     def troubles(self) -> list[str]:
         """What a person should be told of, a sentence each: it slows things down and stops nothing."""
         return []
+
+    @cached_property
+    def journal(self) -> SqliteJournal:
+        """What this node remembers, beside the ledger."""
+        from lakemark.adapters.journal import SqliteJournal
+
+        return SqliteJournal(self.settings.ledger.path.with_suffix(".journal.sqlite"))
 
     @cached_property
     def ledger(self) -> GitLedger:
@@ -244,22 +252,23 @@ def open_site(
 
 def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None = None) -> Site:
     """The `Site` services work with. Raises Misconfigured for a promise this version can't keep."""
-    from lakemark.adapters.journal import SqliteJournal
     from lakemark.adapters.local import LocalWorkspace
+    from lakemark.services.soundness import GuardedLedger
 
     settings = parts.settings
     _require_unsigned(settings)
+    journal = parts.journal
     return Site(
         name=settings.site,
         node=settings.node,
         actor=actor or f"{getpass.getuser()}@{settings.node}",
         home=parts.loaded.home,
-        ledger=parts.ledger,
+        ledger=GuardedLedger(parts.ledger, journal),
         hot=parts.hot,
         tiers=Stores(parts),
         data=parts.data,
         workspace=LocalWorkspace(data_endpoint=settings.data.endpoint if settings.data else None),
-        journal=SqliteJournal(settings.ledger.path.with_suffix(".journal.sqlite")),
+        journal=journal,
         recogniser=cast("Recogniser", Later(recogniser)),
         now=parts.now,
         policies=policies(settings),

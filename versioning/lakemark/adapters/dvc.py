@@ -38,6 +38,7 @@ from lakemark.errors import (
 )
 from lakemark.model.checkpoint import File
 from lakemark.model.ledger import Place
+from lakemark.model.outside import ledger_slot
 from lakemark.ports.store import Checkpoint, Damage, Identity, Listing, Source, Stored, Usage
 from lakemark.ports.work import Progress, Quiet
 
@@ -219,14 +220,21 @@ class DvcStore:
     def clock(self) -> datetime | None:
         return self.blobs.clock(tier_file.NAME)
 
-    def keep_ledger(self, bundle: BinaryIO) -> None:
+    def keep_ledger(self, bundle: BinaryIO, *, slot: str | None = None) -> None:
         self._first = tier_file.require_same(self.identity(), self._first, where=self.blobs.where)
         size_bytes = bundle.seek(0, os.SEEK_END)
         bundle.seek(0)
-        self.blobs.write(layout.LEDGER, bundle, size_bytes, overwrite=True)
+        self.blobs.write(layout.ledger_key(slot), bundle, size_bytes, overwrite=True)
 
-    def open_ledger(self) -> BinaryIO:
-        return self.blobs.open(layout.LEDGER)
+    def open_ledger(self, slot: str | None = None) -> BinaryIO:
+        return self.blobs.open(layout.ledger_key(slot))
+
+    def ledger_slots(self) -> tuple[str, ...]:
+        names = self.blobs.list(layout.LEDGERS)
+        if not names.complete:
+            raise StoreUnavailable(f"the listing of {self.name} broke off", advice="Try again.")
+        found = (ledger_slot(key.removeprefix(layout.LEDGERS)) for key in names.sizes)
+        return tuple(sorted(slot for slot in found if slot is not None))
 
     # Inside
 

@@ -9,6 +9,7 @@ lakemark/dropped/<when>-<id>.json   object names of a record that was dropped; w
 lakemark/condemned/<md5>[.dir]      since when nothing has used the object
 lakemark/condemned/<…>-<16 hex>     that a pass, which has this number, is removing the object: see `dvc_going`
 lakemark/ledger.bundle              the ledger as it was a while ago, as a Git bundle
+lakemark/ledgers/<slot>.bundle      the same, as it was longer ago
 """
 
 from __future__ import annotations
@@ -35,12 +36,18 @@ RECORDS: Final = "lakemark/records/"
 PARTS: Final = "lakemark/parts/"
 DROPPED: Final = "lakemark/dropped/"
 CONDEMNED: Final = "lakemark/condemned/"
+LEDGERS: Final = "lakemark/ledgers/"
 LEDGER: Final = "lakemark/ledger.bundle"
 DIR: Final = ".dir"
 CLAIM: Final = "lakemark.tier-record/1"
 DROP: Final = "lakemark.dropped/1"
 MARK: Final = "lakemark.condemned/1"
 _WHEN: Final = "%Y%m%dT%H%M%S%fZ"
+
+
+def ledger_key(slot: str | None) -> str:
+    """Of the newest copy of the ledger, or of one kept beside it."""
+    return LEDGER if slot is None else f"{LEDGERS}{slot}.bundle"
 
 
 def object_key(name: str) -> str:

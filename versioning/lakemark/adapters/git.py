@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 
 import pygit2
 
-from lakemark.adapters import git_pack, git_refs, git_tree
+from lakemark.adapters import git_copies, git_pack, git_refs, git_tree
 from lakemark.adapters.files import fsync_directory, make_directories, os_errors, remove_tree, rename_new
 from lakemark.adapters.git_bundle import bundled
 from lakemark.adapters.git_history import History, Pointer, Recent, S
@@ -164,6 +164,54 @@ class GitLedger:
     def tips(self) -> Mapping[str, str]:
         """The newest commit of each branch, by run and `site`."""
         return git_refs.tips(self.path)
+
+    def tip(self, branch: str) -> str | None:
+        with os_errors(self.path):
+            return git_refs.read(self.path, git_refs.reference(_valid(branch)))
+
+    def contains(self, branch: str, revision: str) -> bool:
+        tip = self.tip(branch)
+        with self._guard, git_errors(self.path):
+            return tip is not None and git_copies.holds(self._git(), tip, revision)
+
+    def heads_of(self, copy: BinaryIO) -> Mapping[str, str]:
+        return git_copies.heads_of(copy)
+
+    def take(self, copy: BinaryIO) -> Mapping[str, str]:
+        return git_copies.take(self.path, copy)
+
+    def forward(self, branch: str, revision: str) -> bool:
+        name = git_refs.reference(_valid(branch))
+        with self._turn(branch) as turn, self._guard, git_errors(self.path):
+            tip = git_refs.read(self.path, name)
+            if self._git().get(revision) is None:
+                return False
+            if tip is not None and not git_copies.holds(self._git(), revision, tip):
+                return False
+            try:
+                turn.move(name, tip, revision)
+            except (git_refs.Moved, Locked):
+                return False
+        return True
+
+    def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Contents]]:
+        tip = self.tip(branch)
+        with self._guard, git_errors(self.path):
+            commits = git_copies.beyond(self._git(), tip, revision)
+        for commit in commits:
+            with self._guard, git_errors(self.path):
+                _, entry, record = git_tree.read_row(self._git(), commit)
+                manifest = git_tree.read_blob(self._git(), commit, "manifest.json")
+                objects = git_tree.read_blob(self._git(), commit, "objects.json")
+                found, contents = parsed(entry, record)
+                yield (
+                    found,
+                    replace(
+                        contents,
+                        manifest=None if manifest is None else manifest_from(manifest),
+                        objects=None if objects is None else objects_from(objects),
+                    ),
+                )
 
     def runs(self) -> tuple[str, ...]:
         return tuple(name for name in self.tips() if name != SITE)
@@ -386,7 +434,9 @@ class GitLedger:
         with git_errors(self.path):
             commits = git_tree.commits_after(self._git(), tip, history.tip)
             if commits is None:
-                self._alarm(f"{branch}: the history was replaced; the commit {history.tip} is no longer part of it")
+                joined = tip is not None and history.tip is not None and git_copies.holds(self._git(), tip, history.tip)
+                if not joined:  # else another copy of this ledger took that history in, and nothing of it is lost
+                    self._alarm(f"{branch}: the history was replaced; the commit {history.tip} is no longer part of it")
                 if self._cache is not None:
                     self._cache.forget(branch)
                 history = empty()

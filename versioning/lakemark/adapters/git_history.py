@@ -103,7 +103,7 @@ class History(Generic[S]):
     def marked(self, stamp: Stamp) -> Stamp:
         """`stamp`, suspect where it lies before what its node wrote last: then that node's clock went back."""
         newest = self._newest_of_node.get(stamp.node)
-        if stamp.clock == Clock.OK and newest is not None and stamp.at < newest:
+        if stamp.clock == Clock.OK and not stamp.replayed and newest is not None and stamp.at < newest:
             return replace(stamp, clock=Clock.SUSPECT)
         return stamp
 

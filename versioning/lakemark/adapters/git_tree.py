@@ -122,14 +122,27 @@ def write_tree(made: Made, items: Mapping[str, Item]) -> str:
 
 
 def write_commit(
-    repository: pygit2.Repository, made: Made, entry: Entry, *, message: str, tree: str, parent: str | None
+    repository: pygit2.Repository,
+    made: Made,
+    entry: Entry,
+    *,
+    message: str,
+    tree: str,
+    parent: str | None,
+    joins: tuple[str, ...] = (),
 ) -> str:
-    """A commit of `tree` that no reference names yet. Its time is past its parent's, whatever the clock says."""
+    """A commit of `tree` that no reference names yet. Its time is past its parents', whatever the clock says.
+
+    joins: further parents; a walk by first parents, which is what a branch's entries are, does not see them.
+    """
     seconds = int(entry.recorded_at.timestamp())
     who = f"{_clean(entry.actor)} <{_clean(entry.node)}>"
-    head = f"tree {tree}\n" + ("" if parent is None else f"parent {parent}\n") + f"author {who} {seconds} +0000\n"
+    parents = "".join(f"parent {one}\n" for one in (parent, *joins) if one is not None)
+    head = f"tree {tree}\n{parents}" + f"author {who} {seconds} +0000\n"
     if parent is not None:
         seconds = max(seconds, _commit(repository, parent).commit_time + 1)
+    for joined in joins:
+        seconds = max(seconds, _commit(repository, joined).commit_time + 1)
     return made.add("commit", f"{head}committer {who} {seconds} +0000\n\n{message}".encode())
 
 

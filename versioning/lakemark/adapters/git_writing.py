@@ -43,6 +43,7 @@ class Prepared:
     entry: Entry
     contents: Contents
     files: Mapping[str, bytes]
+    joins: tuple[str, ...] = ()
 
 
 def prepared(draft: Draft, *, branch: str, sequence: int, stamp: Stamp) -> Prepared:
@@ -53,7 +54,7 @@ def prepared(draft: Draft, *, branch: str, sequence: int, stamp: Stamp) -> Prepa
         entry, contents = parsed(files["entry.json"], files.get("record.json"))
     except (ValueError, TypeError, Corrupt) as error:
         raise _unreadable(draft.kind, error) from error
-    return Prepared(entry=entry, contents=replace(carried, record=contents.record), files=files)
+    return Prepared(entry=entry, contents=replace(carried, record=contents.record), files=files, joins=draft.joins)
 
 
 class Writer:
@@ -81,7 +82,7 @@ class Writer:
         with git_errors(self._path):
             tree = git_tree.write_tree(made, {**git_tree.write_items(made, new.files), **pointer.items})
             return git_tree.write_commit(
-                self._repository(), made, new.entry, message=text, tree=tree, parent=history.tip
+                self._repository(), made, new.entry, message=text, tree=tree, parent=history.tip, joins=new.joins
             )
 
     def pointer(self, history: History[S], new: Prepared, made: Made) -> Pointer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Final
 from lakemark.adapters.files import make_directories, os_errors
 from lakemark.errors import Conflict, Corrupt, Denied, LakemarkError, Misconfigured, NoRoom, StoreUnavailable, quoted
 from lakemark.model.instants import from_text, to_text
+from lakemark.model.soundness import Seen
 from lakemark.ports import Directory, KnownFile
 
 VERSION: Final = 1
@@ -30,6 +31,9 @@ CREATE TABLE IF NOT EXISTS directories (
 CREATE TABLE IF NOT EXISTS digests (
     device INTEGER, inode INTEGER, size_bytes INTEGER, mtime_ns INTEGER, digest TEXT NOT NULL,
     PRIMARY KEY (device, inode, size_bytes, mtime_ns)
+) WITHOUT ROWID, STRICT;
+CREATE TABLE IF NOT EXISTS tips (
+    source TEXT, branch TEXT, revision TEXT NOT NULL, PRIMARY KEY (source, branch)
 ) WITHOUT ROWID, STRICT;
 CREATE TABLE IF NOT EXISTS looks (key TEXT PRIMARY KEY, at TEXT NOT NULL) WITHOUT ROWID, STRICT;
 """
@@ -101,6 +105,29 @@ class SqliteJournal:
     def last_looked(self, key: str) -> datetime | None:
         with self._reading() as connection:
             return self._look(connection, key)
+
+    def saw(self, source: str, tips: Mapping[str, str]) -> None:
+        rows = [(source, branch, revision) for branch, revision in tips.items()]
+        with self._lock, self._reading() as connection:
+            # It follows every append: without the fsync, which the next durable write brings. A kill loses nothing.
+            connection.execute("PRAGMA synchronous = NORMAL")
+            try:
+                with self._writing():
+                    connection.executemany("INSERT OR REPLACE INTO tips VALUES (?, ?, ?)", rows)
+            finally:
+                connection.execute("PRAGMA synchronous = FULL")
+
+    def seen(self, branch: str | None = None) -> tuple[Seen, ...]:
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT source, branch, revision FROM tips WHERE ?1 IS NULL OR branch = ?1", (branch,)
+            ).fetchall()
+        return tuple(Seen(source=source, branch=name, revision=revision) for source, name, revision in rows)
+
+    def forget_seen(self, seen: Iterable[Seen]) -> None:
+        rows = [(one.source, one.branch, one.revision) for one in seen]
+        with self._writing() as connection:
+            connection.executemany("DELETE FROM tips WHERE source = ? AND branch = ? AND revision = ?", rows)
 
     @staticmethod
     def _look(connection: sqlite3.Connection, key: str) -> datetime | None:

@@ -5,7 +5,9 @@
 <root>/.lakemark/sealed/<id>.json       a tree's marker: written last, removed first
 <root>/.lakemark/incoming/<token>/…     landings and removals under way, each held by its process
 <root>/.lakemark/incoming.gate/.lock    held by who gives a tree a name, until an entry claims it
+<root>/.lakemark/recorded/<id>          that some ledger has an entry of the tree
 <root>/.lakemark/ledger.bundle          the ledger as it was a while ago, as a Git bundle
+<root>/.lakemark/ledgers/<slot>.bundle  the same, as it was longer ago
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -34,6 +36,7 @@ from lakemark.errors import Conflict, Corrupt, NoRoom, NotFound, Refused, quoted
 from lakemark.model.canonical import JSON, parse
 from lakemark.model.checkpoint import File
 from lakemark.model.ledger import Place
+from lakemark.model.outside import ledger_slot
 from lakemark.model.record import Record
 from lakemark.ports.store import (
     Checkpoint,
@@ -290,6 +293,14 @@ class TreeStore:
             raise NotFound(f"{self.name} does not hold {record[:12]}", advice="See `lakemark ls`.")
         return sealed.checkpoint
 
+    def note_recorded(self, records: Iterable[str]) -> None:
+        with os_errors(self.root):
+            self._shelf.note_recorded(records)
+
+    def recorded(self) -> frozenset[str]:
+        with os_errors(self.root):
+            return self._shelf.recorded()
+
     def full(self, need_bytes: int = 0) -> bool:
         if self._space.full(need_bytes):
             return True
@@ -314,21 +325,32 @@ class TreeStore:
     def clock(self) -> datetime | None:
         return None
 
-    def keep_ledger(self, bundle: BinaryIO) -> None:
+    def keep_ledger(self, bundle: BinaryIO, *, slot: str | None = None) -> None:
         self._require_ours()
+        name = _ledger_name(slot)
         size_bytes = bundle.seek(0, os.SEEK_END)
         bundle.seek(0)
         with self._work() as place:
             buffer = Buffers(1, copying.CHUNK_BYTES).acquire()
             copying.write_stream(place / _LEDGER, bundle, size_bytes, buffer=buffer, mode=0o444)
-            os.rename(place / _LEDGER, self.root / _INNER / _LEDGER)
-            fsync_directory(self.root / _INNER)
+            target = self.root / _INNER / name
+            make_directories(target.parent)
+            os.rename(place / _LEDGER, target)
+            fsync_directory(target.parent)
         self._bench.end(place.name)
 
-    def open_ledger(self) -> BinaryIO:
-        place = self.root / _INNER / _LEDGER
+    def open_ledger(self, slot: str | None = None) -> BinaryIO:
+        place = self.root / _INNER / _ledger_name(slot)
         with os_errors(place):
             return open(place, "rb", buffering=2**20)
+
+    def ledger_slots(self) -> tuple[str, ...]:
+        with os_errors(self.root):
+            try:
+                names = os.listdir(self.root / _INNER / "ledgers")
+            except FileNotFoundError:
+                names = []
+        return tuple(sorted(slot for name in names if (slot := ledger_slot(name)) is not None))
 
     # Inside
 
@@ -410,3 +432,7 @@ def _freed_by_removing(place: Path) -> int:
 def _mapping(data: bytes) -> dict[str, JSON]:
     value = parse(data)
     return dict(value) if isinstance(value, dict) else {}
+
+
+def _ledger_name(slot: str | None) -> str:
+    return _LEDGER if slot is None else f"ledgers/{slot}.bundle"

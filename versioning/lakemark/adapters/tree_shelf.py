@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +40,7 @@ class Shelf:
         self._root = root
         self._inner = inner
         self._sealed = inner / "sealed"
+        self._recorded = inner / "recorded"
         self._bench = bench
 
     def make(self) -> None:
@@ -61,6 +62,24 @@ class Shelf:
         with os_errors(self._sealed):
             names = [name.removesuffix(".json") for name in os.listdir(self._sealed)]
         return tuple(sorted(name for name in names if HEX64.fullmatch(name)))
+
+    def note_recorded(self, records: Iterable[str]) -> None:
+        """Without an fsync, as it follows every commit: a kill loses none, and after a power loss the next pass notes it."""
+        for record in records:
+            if not self.marker(record).exists():
+                continue
+            try:
+                os.close(os.open(self._recorded / record, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+            except FileNotFoundError:
+                make_directories(self._recorded)
+                os.close(os.open(self._recorded / record, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+
+    def recorded(self) -> frozenset[str]:
+        try:
+            names = os.listdir(self._recorded)
+        except FileNotFoundError:
+            return frozenset()
+        return frozenset(name for name in names if HEX64.fullmatch(name)) & frozenset(self.records())
 
     def sizes(self) -> dict[str, int]:
         """Bytes of each sealed tree by record; without those whose marker can't be read, which no landing may wait for."""
@@ -151,6 +170,7 @@ class Shelf:
             write_atomic(self.marker(sealed.record.id), replace(sealed, linked=linked).to_bytes())
 
     def _withdraw(self, place: Path, record: Record) -> None:
+        (self._recorded / record.id).unlink(missing_ok=True)
         with suppress(FileNotFoundError):
             os.rename(self.marker(record.id), place / _MARKER)
             fsync_directory(self._sealed)

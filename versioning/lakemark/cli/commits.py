@@ -14,9 +14,9 @@ from lakemark.cli.listing import record_lines
 from lakemark.cli.options import Reason, Whole, absolute
 from lakemark.cli.output import instant, plain, short, size
 from lakemark.cli.session import Answer, Session, session, would
-from lakemark.errors import Usage
+from lakemark.errors import NotFound, Usage
 from lakemark.model.instants import to_text
-from lakemark.model.names import not_read, printable
+from lakemark.model.names import is_run, not_read, printable
 
 if TYPE_CHECKING:
     from lakemark.model.ledger import RecordState
@@ -70,7 +70,7 @@ def commit(
     if not 0 <= step <= _LARGEST_STEP:
         raise Usage(f"--step {step} is not from 0 to {_LARGEST_STEP}", advice="Give the trainer's step.")
     metrics = _metrics(metric)
-    name = here.history.name(run)
+    name = _run_of(here, run)
     if wait is not None:
         here.site.store(wait)
     where = absolute(path)
@@ -78,6 +78,8 @@ def commit(
         return _would_commit(here, where, name, step)
     asked = Commit(path=where, run=name, step=step, metrics=metrics, supersede=supersede)
     done = commit_checkpoint(here.site, asked)
+    if done.pending is not None:
+        return _pending(here, name, step, done.pending)
     if done.landed_again:
         here.warn(f"{name}@{step}: {done.why}")
     elif not done.new:
@@ -86,6 +88,27 @@ def commit(
         replicate(here.site, name, done.record.id, to=wait)
     answer = record_answer(here, done.record.id, name)
     return replace(answer, document={**answer.document, "landed_again": True}) if done.landed_again else answer
+
+
+def _run_of(here: Session, written: str) -> str:
+    """The run's name; as it is written where the ledger lacks entries, among which may be that of its opening."""
+    from lakemark.services.soundness import distress
+
+    try:
+        return here.history.name(written)
+    except NotFound:
+        if not is_run(written) or distress(here.site) is None:
+            raise
+        return written
+
+
+def _pending(here: Session, run: str, step: int, why: str) -> Answer:
+    here.warn(why)
+    document = {"pending": True, "record": None, "run": run, "step": step, "why": why}
+    return Answer(
+        document=document,
+        lines=[f"{run}@{step} is sealed and durable, and waits for its entry: lakemark ledger recover --dry-run"],
+    )
 
 
 def bind(target: str, /, *, data: str, reason: Reason, dry_run: bool = False) -> Answer:

@@ -17,6 +17,7 @@ from lakemark.cli.session import Answer, Session, session
 from lakemark.cli.watch_state import seen, view, watch_problems
 from lakemark.errors import Incomplete, LakemarkError
 from lakemark.model.instants import to_text
+from lakemark.model.soundness import in_words
 from lakemark.services import data_note
 from lakemark.services.saves_status import problems_of_refused, problems_without_record
 from lakemark.services.status import (
@@ -52,7 +53,7 @@ def status() -> Answer:
     servers = list(servers_of(here))
     problems = [problem for state in states for problem in problems_of(state, rules)]
     waiting = [path for run in here.history.runs() for path in _announced(here, run)]
-    alarms = here.history.index.alarms()
+    alarms = [*here.history.index.alarms(), *_distress(here)]
     problems += problems_around(places=_places(here), servers=servers, waiting=waiting, alarms=alarms)
     problems += [problem for state in states for problem in _waiting(here, state, rules)]
     problems += _data_versions(here)
@@ -78,6 +79,17 @@ def status() -> Answer:
     }
     lines = [*_lines(problems, runs, servers), *(f"{one['name']}: {one['detail']}" for one in view(here, watch))]
     return Answer(document=document, lines=lines, exit_code=Incomplete.exit_code if red else 0)
+
+
+def _distress(here: Session) -> Iterator[str]:
+    """What this node knows and the ledger lacks."""
+    if here.parts.reads_only:
+        return
+    from lakemark.services.soundness import known_lacks
+
+    lacking = known_lacks(here.parts.ledger, here.parts.journal)
+    if lacking:
+        yield in_words(lacking)
 
 
 def servers_of(here: Session) -> Iterator[ServerSeen]:

@@ -88,7 +88,11 @@ class Clock(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """An entry before the ledger gave it a sequence. `record` is named by id; `contents` travels beside it."""
+    """An entry before the ledger gave it a sequence. `record` is named by id; `contents` travels beside it.
+
+    joins: revisions of other copies of the ledger, taken before, whose entries the branch has by now: they become part of
+    its history, and a copy that ends in them is one that was caught up with.
+    """
 
     kind: str
     timeline: int = 0
@@ -97,7 +101,9 @@ class Draft:
     contents: Contents | None = None
     saved_at: datetime | None = None
     reason: str | None = None
-    unknown_means: Means = Means.NO_DELETE
+    unknown_means: Means | str = Means.NO_DELETE
+    joins: tuple[str, ...] = ()
+    extra: Mapping[str, JSON] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,15 +219,20 @@ def settled(draft: Draft, *, branch: str, sequence: int, stamp: Stamp) -> Entry:
         record=draft.record or (carried.id if carried else None),
         record_digest=digest(carried.as_json()) if carried else None,
         body=draft.body,
+        extra=draft.extra,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """Who appends, where and when. `request` is the idempotency key: the same one again is the same entry."""
+    """Who appends, where and when. `request` is the idempotency key: the same one again is the same entry.
+
+    replayed: an entry of another copy of this ledger, appended again; that its time is past proves nothing of a clock.
+    """
 
     at: datetime
     node: str
     actor: str
     request: str
     clock: str = Clock.OK
+    replayed: bool = False

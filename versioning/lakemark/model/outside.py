@@ -14,6 +14,7 @@ _MD5: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _OBJECT: Final = re.compile(r"[0-9a-f]{32}(?:\.dir)?", re.ASCII)
 _PASS: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _DIRECTORY_OBJECT: Final = re.compile(r"[0-9a-f]{32}\.dir", re.ASCII)
+_LEDGER_SLOT: Final = re.compile(r"([a-z]{1,20})\.bundle", re.ASCII)
 
 
 def digest(value: object) -> str:
@@ -42,6 +43,12 @@ def object_mark(value: object) -> tuple[str, bool]:
     if dash:
         _exactly(by, _PASS, "16 lower-case hex digits")
     return object_name(name), bool(dash)
+
+
+def ledger_slot(name: str) -> str | None:
+    """The slot in a file name `<slot>.bundle`, of 1 to 20 lower-case letters; None for any other name."""
+    found = _LEDGER_SLOT.fullmatch(name)
+    return None if found is None else found[1]
 
 
 def bounded(value: object, *, least: int, most: int, what: str) -> int:

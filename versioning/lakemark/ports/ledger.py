@@ -34,6 +34,21 @@ class Ledger(Protocol):
     def id(self) -> str:
         """Made with the ledger, for good: what a tier's identity file names as its owner."""
 
+    def tips(self) -> Mapping[str, str]:
+        """Branch (a run's name, or `site`) -> revision of its newest entry."""
+
+    def tip(self, branch: str) -> str | None:
+        """The same of one branch; None where there is no such branch."""
+
+    def contains(self, branch: str, revision: str) -> bool:
+        """Whether the branch's tip is `revision` or comes after it, also by way of a copy that was joined to it.
+
+        False for a revision that nothing here knows. Raises Corrupt where that can't be told.
+        """
+
+    def heads_of(self, copy: BinaryIO) -> Mapping[str, str]:
+        """The `tips` of the ledger that `copy` is a bundle of; only the beginning of `copy` is read. Raises Corrupt."""
+
     def runs(self) -> tuple[str, ...]:
         """Names of all runs, sorted."""
 
@@ -63,6 +78,21 @@ class Ledger(Protocol):
 
     def revision(self, branch: str, sequence: int) -> str:
         """Names the entry's commit in the ledger's own terms (a Git commit id). Raises NotFound."""
+
+    def take(self, copy: BinaryIO) -> Mapping[str, str]:
+        """Makes all that a bundle of this ledger holds durable here, and answers its tips. No branch moves.
+
+        What is damaged here and whole there is whole afterwards. Raises Corrupt for what is no bundle, and changes nothing then.
+        """
+
+    def forward(self, branch: str, revision: str) -> bool:
+        """Moves a branch on to a revision of a copy that was taken; a branch that is not there begins with it.
+
+        False, and nothing changed, where the revision does not come after the branch's tip.
+        """
+
+    def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Contents]]:
+        """Entries up to `revision`, of a copy that was taken, that `branch` does not hold, in order; with manifests."""
 
     def bundle(self) -> AbstractContextManager[BinaryIO]:
         """The whole ledger as one stream that can be sought in: what a lost one is rebuilt from. Not of an empty one."""

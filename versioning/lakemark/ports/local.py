@@ -15,6 +15,7 @@ from lakemark.model.checkpoint import File, Manifest
 from lakemark.model.ledger import Place
 from lakemark.model.names import is_log
 from lakemark.model.record import DataRef
+from lakemark.model.soundness import Seen
 from lakemark.ports.work import Progress
 
 
@@ -410,3 +411,15 @@ class Journal(Protocol):
         """Notes a look at `key` (a branch, a tier) and answers when the previous one was."""
 
     def last_looked(self, key: str) -> datetime | None: ...
+
+    def saw(self, source: str, tips: Mapping[str, str]) -> None:
+        """That `source` knows these tips of the ledger: branch -> revision, each in place of what it knew of that branch.
+
+        Survives kill -9 at once and power loss a moment later: it stands in the way of no append.
+        """
+
+    def seen(self, branch: str | None = None) -> tuple[Seen, ...]:
+        """All that `saw` was told, of one branch or of all."""
+
+    def forget_seen(self, seen: Iterable[Seen]) -> None:
+        """What is known to be lost for good, or to be part of the ledger by now."""

@@ -180,11 +180,24 @@ class CheckpointStore(Protocol):
     def clock(self) -> datetime | None:
         """The store's own time as it answers; None where it has no clock but this machine's."""
 
-    def keep_ledger(self, bundle: BinaryIO) -> None:
-        """Replaces the copy of the ledger that the tier keeps by all that is in `bundle`, which can be sought in."""
+    def keep_ledger(self, bundle: BinaryIO, *, slot: str | None = None) -> None:
+        """Replaces the copy of the ledger that the tier keeps by all that is in `bundle`, which can be sought in.
 
-    def open_ledger(self) -> AbstractContextManager[BinaryIO]:
+        slot: a name of lower-case letters, under which another copy is kept beside it. The caller proves first that what it
+        replaces is part of `bundle`: a store can't tell.
+        """
+
+    def open_ledger(self, slot: str | None = None) -> AbstractContextManager[BinaryIO]:
         """That copy. Raises NotFound."""
+
+    def ledger_slots(self) -> tuple[str, ...]:
+        """Names under which copies of the ledger are kept beside the newest one. Raises StoreUnavailable, not a short answer."""
+
+    def load(self, record: str) -> Checkpoint:
+        """What the place's own record of a checkpoint says of an id that `claimed` lists: enough to put it back into a ledger.
+
+        Raises NotFound; Corrupt where it can't be read or is another's.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,8 +272,14 @@ class HotStore(CheckpointStore, Protocol):
     def path(self, checkpoint: Checkpoint) -> Path:
         """The sealed tree. Read-only to whoever asks. Raises NotFound."""
 
-    def load(self, record: str) -> Checkpoint:
-        """What the sealed tree's own marker says of a record id: enough to put it back into a ledger. Raises NotFound."""
+    def note_recorded(self, records: Iterable[str]) -> None:
+        """That an entry of some ledger holds these trees' records: whoever finds one that his ledger lacks must not undo it.
+
+        Kept through kill -9; whoever is told of a tree that is not here does nothing.
+        """
+
+    def recorded(self) -> frozenset[str]:
+        """Records of the trees here that `note_recorded` was told of."""
 
     def full(self, need_bytes: int = 0) -> bool:
         """Whether nothing new lands, or nothing of `need_bytes` does.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from lakemark.errors import Conflict, LakemarkError, Refused, Usage
+from lakemark.errors import Conflict, InDistress, LakemarkError, NotFound, Refused, Usage
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import Contents, Draft
 from lakemark.model.ledger import RecordState, RunState
@@ -22,6 +22,8 @@ from lakemark.services.appending import Settled, opened, require_writable
 from lakemark.services.land_again import has_sound_replica, land_again, stands_wrong
 from lakemark.services.layout import committed
 from lakemark.services.register_tiers import ready
+from lakemark.services.sealed_saves import WAITS, waiting_placement
+from lakemark.services.soundness import distress
 from lakemark.services.taking import Commit, Taken, attempt_of, bound_directory, take
 
 __all__ = ["Commit", "Committed", "commit"]
@@ -39,18 +41,19 @@ class Committed:
     record: Record
     new: bool
     landed_again: bool = False
+    pending: str | None = None
     why: str = ""
     notes: tuple[str, ...] = ()
 
 
 def commit(site: Site, asked: Commit) -> Committed:
-    """Commits one checkpoint, durably.
+    """Commits one checkpoint, durably. While the ledger is in distress it is sealed, durably, and waits: `pending` says why.
 
     Raises NotFound (run, path), Incomplete (not a finished checkpoint, or still changing), Conflict (other bytes at this
     step), Refused (names, links, closed run, another tier in hot's place), NoRoom, Denied. Whatever it raises, nothing of
     it stays in hot or ledger.
     """
-    state = opened(site, asked.run)
+    state = _opened(site, asked.run)
     require_writable(state)
     _require_open(state)
     _require_numbers(asked.metrics)
@@ -58,8 +61,25 @@ def commit(site: Site, asked: Commit) -> Committed:
     asked = told(site, asked)
     taken = take(site, asked, state)
     site.progress.step("commit.landed")
+    why = distress(site)
     with site.hot.naming():
-        return _recorded(site, asked, taken)
+        if why is None:
+            try:
+                return _recorded(site, asked, taken)
+            except InDistress as error:  # found out just now; what was landed is undone
+                why = str(error)
+                taken = take(site, asked, state)
+        return _waits(site, asked, taken, why=why)
+
+
+def _opened(site: Site, run: str) -> RunState:
+    """The run's state; an empty one where the ledger lacks entries, among which may be that of its opening."""
+    try:
+        return opened(site, run)
+    except NotFound:
+        if distress(site) is None:
+            raise
+        return RunState(run=run)
 
 
 def _recorded(site: Site, asked: Commit, taken: Taken) -> Committed:
@@ -88,6 +108,25 @@ def _recorded(site: Site, asked: Commit, taken: Taken) -> Committed:
         f"the ledger of {asked.run} moved {_TRIES} times while step {asked.step} was being committed",
         advice="Commit it again; it is still where the trainer saved it.",
     )
+
+
+def _waits(site: Site, asked: Commit, taken: Taken, *, why: str) -> Committed:
+    """Seals the save without an entry: the ledger lacks entries, so nothing is appended and what it says may be old.
+
+    The tree's marker holds what the entry would have said; the recovery appends it, and nobody undoes the tree before.
+    """
+    placement = waiting_placement(site, _save(site, asked, taken), asked.run)
+    found = site.ledger.run(asked.run).records.get(placement.known or "")
+    if found is not None and has_sound_replica(site, found):
+        return _done(site, asked, _known(site, asked, placement, taken=taken, adopted=None), taken)
+    record = _record(site, asked, placement, taken) if found is None else found.record
+    recorded = record.id in site.hot.recorded()
+    said = {**_said(site, asked, placement, taken), WAITS: True}
+    site.hot.adopt(taken.landed, record, entry=said, instead=True)
+    if recorded:
+        site.hot.note_recorded([record.id])
+    site.progress.step("commit.waits")
+    return _done(site, asked, Committed(record=record, new=True, pending=why, notes=taken.notes), taken)
 
 
 def _known(site: Site, asked: Commit, placement: Placement, *, taken: Taken, adopted: Record | None) -> Committed:
@@ -322,6 +361,8 @@ def _open_inferred(site: Site, asked: Commit, save: Save, placement: Placement) 
 def _done(site: Site, asked: Commit, made: Committed, taken: Taken) -> Committed:
     site.journal.remember(taken.identities, record=made.record.id, why="committed")
     site.progress.step("commit.remembered")
+    if made.pending is None:
+        site.hot.note_recorded([made.record.id])
     if asked.spooled is not None:
         site.workspace.unspool(asked.spooled)
     site.progress.step("commit.acknowledged")
@@ -331,5 +372,5 @@ def _done(site: Site, asked: Commit, made: Committed, taken: Taken) -> Committed
 def _undo(site: Site, taken: Taken, adopted: Record | None) -> None:
     if adopted is None:
         site.hot.discard(taken.landed)
-    elif adopted.id not in site.ledger.run(adopted.run).records:
+    elif adopted.id not in site.ledger.run(adopted.run).records and adopted.id not in site.hot.recorded():
         site.hot.drop(taken.checkpoint(adopted), now=site.now())

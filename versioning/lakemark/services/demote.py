@@ -15,6 +15,7 @@ from lakemark.services.appending import require_identity, require_lasting
 from lakemark.services.keeping import why_kept
 from lakemark.services.release import release_all
 from lakemark.services.replicate import replicate
+from lakemark.services.soundness import require_sound
 from lakemark.services.thin import thin
 from lakemark.services.verify import Look, look, record_looks
 from lakemark.services.witness import is_transient
@@ -52,10 +53,11 @@ class Demoted:
 
 
 def demote(site: Site, run: str, *, tiers: Sequence[Tier] | None = None, need_bytes: int = 0) -> Demoted:
-    """One pass over a run's replicas. What can't be done now is in `pending`; nothing is raised for one tier being away.
+    """One pass over a run's replicas. What can't be done now is in `pending`; only InDistress is raised.
 
     tiers: those found `present` just before; None: they are looked at now. need_bytes: the largest save that waits for room.
     """
+    require_sound(site)
     result = Demoted()
     if tiers is None:
         tiers, result.pending = present(site)

@@ -1,21 +1,29 @@
-"""Keep the ledger: a copy of it in every tier, from which a lost one is rebuilt."""
+"""Keep the ledger: a copy of it in every tier, from which a lost one is rebuilt.
+
+A copy is replaced by one that holds all of it, and by nothing else: the copy may be all that is left of the newest entries.
+Beside it each tier keeps one of each of the last seven days on which it was renewed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import BinaryIO, Final
 
 from lakemark.errors import Corrupt, LakemarkError
+from lakemark.model.soundness import Seen, lacks
 from lakemark.ports import CheckpointStore, Site
 from lakemark.services.appending import require_identity, tier_key
+from lakemark.services.soundness import copy_heads, require_sound
 
 EVERY: Final = timedelta(hours=1)
 _STEP_BYTES: Final = 2**20
+_DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
 def keep_copies(site: Site) -> dict[str, LakemarkError]:
     """Renews the copy in each tier that got none within the hour while the ledger grew. Tier -> why it could not be done."""
+    require_sound(site)
     now = site.now()
     due = [store for store in site.tiers.values() if _due(site, store, now)]
     failed: dict[str, LakemarkError] = {}
@@ -25,7 +33,8 @@ def keep_copies(site: Site) -> dict[str, LakemarkError]:
         for store in due:
             try:
                 require_identity(site, store)
-                _keep(store, bundle)
+                _require_part(site, store)
+                _keep(store, bundle, slot=_slot(site, store, now))
             except LakemarkError as error:
                 failed[store.name] = error
             else:
@@ -49,11 +58,35 @@ def _written(site: Site) -> Iterator[datetime]:
     return (at for at in newest if at is not None)
 
 
-def _keep(store: CheckpointStore, bundle: BinaryIO) -> None:
+def _require_part(site: Site, store: CheckpointStore) -> None:
+    """Raises InDistress where the copy there has entries that this ledger lacks, and remembers that it has.
+
+    A copy that can't be read as one says nothing, and is replaced.
+    """
+    source = f"the copy in {store.name}"
+    heads = copy_heads(site, store) or {}
+    told = [Seen(source=source, branch=branch, revision=revision) for branch, revision in heads.items()]
+    found = lacks(told, site.ledger.tips(), holds=site.ledger.contains)
+    for one in found:
+        site.journal.saw(source, {one.branch: one.revision})
+    if found:
+        require_sound(site)
+
+
+def _slot(site: Site, store: CheckpointStore, now: datetime) -> str | None:
+    """A further copy is kept with the first of a day: the name of that day, so that in a week it is replaced."""
+    before = site.journal.last_looked(_key(site, store))
+    today = now.astimezone(UTC).date()
+    return None if before is not None and before.astimezone(UTC).date() == today else _DAYS[today.weekday()]
+
+
+def _keep(store: CheckpointStore, bundle: BinaryIO, *, slot: str | None) -> None:
     """Tried again once where other bytes come back: another process may have written its own copy in between."""
     for _ in range(2):
         store.keep_ledger(bundle)
         if _reads_back(store, bundle):
+            if slot is not None:
+                store.keep_ledger(bundle, slot=slot)
             return
     raise Corrupt(
         f"the copy of the ledger in {store.name} has other bytes right after it was written",

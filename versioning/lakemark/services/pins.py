@@ -17,6 +17,7 @@ from lakemark.model.record import DataKind, DataRef
 from lakemark.model.site_ledger import Pin, SiteState
 from lakemark.ports import DataVersions, MadePin, PinAsked, PinSeen, Site, Strength
 from lakemark.services.appending import Settled, require_deletable
+from lakemark.services.soundness import require_sound
 
 _ORDER = (Strength.NONE, Strength.PLAIN, Strength.GUARDED)
 _NAMES = 3
@@ -133,6 +134,7 @@ def settle(site: Site, *, proven: Mapping[str, str] | None = None) -> PinsPass:
 
     proven: branch -> head at which an earlier pass read its whole guard. What one pin can't have, the others still get.
     """
+    require_sound(site)  # who needs a pin may be among the entries that are missing
     data, wanted = versions(site), needed(site)
     pins = list(site.ledger.site().pins.values())
     look = [pin for pin in pins if pin.state == "pinned" and (pin.repository, pin.commit) in wanted]

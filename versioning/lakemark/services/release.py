@@ -26,6 +26,7 @@ from lakemark.services.appending import (
     require_lasting,
     tier_key,
 )
+from lakemark.services.soundness import require_sound
 from lakemark.services.verify import Look, look, record_looks
 from lakemark.services.witness import is_transient
 
@@ -73,6 +74,7 @@ def release_all(site: Site, run: str, releases: Sequence[Release]) -> Released:
     result = Released()
     if not releases:
         return result
+    require_sound(site)
     for name in {one.place.tier for one in releases}:
         require_identity(site, site.store(name))
         require_clock(site, site.store(name))
@@ -244,6 +246,7 @@ def drop_unclaimed(site: Site) -> list[str]:
     That no replica is listed here proves nothing: the node may be called otherwise today. Nor while a tree is being named,
     which may be one that comes back and has no entry yet.
     """
+    require_sound(site)
     with site.hot.settled() as settled:
         if not settled:
             return []
@@ -255,6 +258,7 @@ def drop_unclaimed(site: Site) -> list[str]:
 
 def drop_released(site: Site, store: CheckpointStore) -> list[str]:
     """The same for a shared tier, where only what the ledger says was released is sure not to be on its way in."""
+    require_sound(site)
     began = site.now()
     left = [
         found

@@ -21,6 +21,7 @@ from lakemark.services.open_run import write_run_file
 from lakemark.services.pins import versions
 from lakemark.services.restore import restore_manifest
 from lakemark.services.rollback_request import find, require_holds
+from lakemark.services.soundness import require_sound
 from lakemark.services.unshare import unshare
 
 
@@ -50,6 +51,7 @@ def apply(site: Site, identity: str, *, directory: Path | None = None) -> Applie
     Raises NotFound, Refused (not approved, expired, plan no longer holds), Conflict (timeline moved), NoReplica,
     StoreUnavailable.
     """
+    require_sound(site)
     run, standing = find(site, identity)
     made = RollbackPlan.from_json(dict(standing.plan))
     target = recorded(site.ledger.run(run), made.target.record)
@@ -67,6 +69,7 @@ def apply(site: Site, identity: str, *, directory: Path | None = None) -> Applie
 
 def leftovers(site: Site) -> list[str]:
     """Removes data branches of rollbacks that ended without being applied, where nobody wrote to them; says what stays."""
+    require_sound(site)  # that it was applied may be among the entries that are missing
     said: list[str] = []
     for run in site.ledger.runs():
         for standing in site.ledger.run(run).rollbacks.values():

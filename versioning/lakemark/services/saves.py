@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Self
 
-from lakemark.errors import Incomplete, LakemarkError, NotFound, Unsteady
+from lakemark.errors import Incomplete, InDistress, LakemarkError, NotFound, Unsteady
 from lakemark.ports import Site
 from lakemark.services.abandoned import Abandoned
 from lakemark.services.commit import Commit, Committed, commit
+from lakemark.services.soundness import RECOVER
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,7 +42,12 @@ class Saves:
 def take(site: Site, asked: Commit, saves: Saves) -> None:
     """Commits it; `saves` gets what came of it."""
     try:
-        saves.committed.append(commit(site, asked))
+        done = commit(site, asked)
+        if done.pending is None:
+            saves.committed.append(done)
+        else:
+            shown = f"{asked.run}@{asked.step} is sealed in {site.hot.name} and waits for its entry"
+            saves.failed.append((asked.path, InDistress(f"{shown}: {done.pending}", advice=RECOVER)))
     except LakemarkError as error:
         saves.steps[asked.path] = asked.step
         if isinstance(error, Unsteady):

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from lakemark.errors import Corrupt, LakemarkError, NoReplica, NotFound, Refused
+from lakemark.errors import Corrupt, InDistress, LakemarkError, NoReplica, NotFound, Refused
 from lakemark.model.checkpoint import File
 from lakemark.model.entry import Draft
 from lakemark.model.instants import to_text
@@ -168,5 +168,5 @@ def _note(site: Site, found: RecordState, place: Place, listed: list[Damage], *,
     sequence = site.ledger.run(record.run).sequence
     try:
         site.ledger.append(record.run, decide, site.stamp(f"damage:{record.id}:{where}:{suspect}:{damaged}:{sequence}"))
-    except Settled:
+    except (Settled, InDistress):  # reading goes on where nothing may be recorded
         return

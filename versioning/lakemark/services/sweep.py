@@ -8,30 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from lakemark.errors import LakemarkError
-from lakemark.model.canonical import JSON
-from lakemark.model.entry import Contents, Draft
-from lakemark.model.ledger import RunState
 from lakemark.model.names import printable
-from lakemark.model.placing import standing
 from lakemark.model.residence import Move, Release, Tier
+from lakemark.model.soundness import in_words
 from lakemark.ports import Checkpoint, CheckpointStore, Site
 from lakemark.ports.watching import Lookout
 from lakemark.services import rename, rollback_apply, rollback_decide
 from lakemark.services.abandoned import Abandoned
-from lakemark.services.appending import Settled, checkpoint, require_clock, require_identity
+from lakemark.services.appending import checkpoint, require_clock, require_identity
 from lakemark.services.commit import Committed
 from lakemark.services.demote import Pending, demote, present
 from lakemark.services.find_saves import commit_found
 from lakemark.services.keep_ledger import keep_copies
 from lakemark.services.open_watched import nobody_s
+from lakemark.services.orphans import Orphan, settle_orphan
 from lakemark.services.register_tiers import ready, require_named
 from lakemark.services.release import drop_released, drop_unclaimed, unfinished
+from lakemark.services.soundness import look, require_sound
 from lakemark.services.sources import note_suspect
 from lakemark.services.tend_data import tend_data
 from lakemark.services.waiting_saves import need_bytes, waiting_of
@@ -81,6 +79,13 @@ def sweep(
     """
     require_named(site)
     result = Swept()
+    lacking = look(site)
+    if lacking:
+        # Saves are sealed, and wait; everything else would act on what the ledger says, which may be old.
+        result.pending.append(Pending(what="the ledger", why=f"{in_words(lacking)}: lakemark ledger recover"))
+        if find:
+            _part(result, "saves", lambda: _saves(site, result))
+        return result
     for name, store in site.tiers.items():
         _part(result, f"tier {name}", partial(_ready, site, store, result))
     _part(result, "unfinished work", lambda: result.said.extend(finish(site)))
@@ -109,6 +114,7 @@ def _ready(site: Site, store: CheckpointStore, result: Swept) -> None:
 
 def finish(site: Site) -> list[str]:
     """Ends what a crash left half done: replicas follow renames; of hot dead landings go, and trees that were released."""
+    require_sound(site)
     said = [f"the replicas of {run} follow a tier or node that was renamed" for run in rename.finish(site)]
     require_identity(site, site.hot)
     said += [f"removed {count} landing(s) whose process is gone" for count in [site.hot.clean()] if count]
@@ -141,6 +147,7 @@ def collect(site: Site, result: Swept) -> None:
 
 
 def _collect(site: Site, store: CheckpointStore, result: Swept) -> None:
+    require_sound(site)
     require_identity(site, store)
     require_clock(site, store)
     now, grace = site.now(), site.policies.grace
@@ -229,9 +236,12 @@ def _orphans(site: Site, result: Swept, only: Collection[str] | None) -> None:
         if not settled:
             return
         listing = site.hot.records()
-        unclaimed = set(listing.records if listing.complete else ())
+        named = frozenset(listing.records if listing.complete else ())
+        unclaimed = set(named)
         for run in site.ledger.runs() if unclaimed else ():
             unclaimed -= site.ledger.run(run).records.keys()
+    # So that another copy of this ledger, which may lack their entries, leaves them alone.
+    site.hot.note_recorded(named - unclaimed - site.hot.recorded())
     result.unclaimed = frozenset(unclaimed)
     for identity in sorted(result.unclaimed):
         if only is None or identity in only:
@@ -242,60 +252,14 @@ def _adopt(site: Site, identity: str, result: Swept) -> None:
     sealed = site.hot.load(identity)
     record = sealed.record
     shown = f"{record.run}@{record.step} ({record.id[:12]})"
-    damages = site.hot.verify(sealed, progress=site.progress)
-    outcome = _Outcome.SUPERFLUOUS if damages else _append(site, sealed)
-    if outcome is _Outcome.UNKNOWN:
+    outcome = settle_orphan(site, sealed)
+    if outcome is Orphan.UNKNOWN:
         why = f"this ledger has no timeline {record.timeline} of {record.run}; it was left as it is"
         result.pending.append(Pending(what=f"{shown} in {site.hot.name}", why=why))
-    elif outcome is _Outcome.RECORDED:
+    elif outcome is Orphan.DAMAGED:
+        why = "somebody was told that it is kept, and its bytes are no longer those that were sealed; it was left as it is"
+        result.pending.append(Pending(what=f"{shown} in {site.hot.name}", why=why))
+    elif outcome is Orphan.RECORDED:
         result.said.append(f"finished the commit of {shown}")
-    elif _dropped(site, sealed):
+    elif outcome is Orphan.UNDONE:
         result.said.append(f"undid the commit of {shown}")
-
-
-def _dropped(site: Site, sealed: Checkpoint) -> bool:
-    """Unless somebody commits it at this moment, or did since it was looked at: then the tree may be another one by now."""
-    record = sealed.record
-    with site.hot.settled() as settled:
-        if not settled or record.id in site.ledger.run(record.run).records:
-            return False
-        site.hot.drop(sealed, now=site.now())
-    return True
-
-
-class _Outcome(Enum):
-    RECORDED = "recorded"
-    SUPERFLUOUS = "superfluous"
-    UNKNOWN = "unknown"
-
-
-def _append(site: Site, sealed: Checkpoint) -> _Outcome:
-    record = sealed.record
-    body: dict[str, JSON] = {
-        "attempt": record.attempt,
-        "supersedes": record.supersedes,
-        "conflicts_with": None,
-        "linked": True,
-        "source": None,
-        **sealed.entry,
-        "tier": site.hot.name,
-        "node": site.node,
-    }
-
-    def decide(state: RunState) -> Draft:
-        if record.id in state.records:
-            raise Settled(_Outcome.RECORDED)
-        if record.timeline not in state.timelines:
-            raise Settled(_Outcome.UNKNOWN)
-        other = standing(state, record.timeline, record.step)
-        if other is not None and other.record.id not in (record.supersedes, body["conflicts_with"]):
-            raise Settled(_Outcome.SUPERFLUOUS)
-        contents = Contents(record=record, manifest=sealed.manifest)
-        return Draft(kind="committed", timeline=record.timeline, body=body, contents=contents, saved_at=record.saved_at)
-
-    try:
-        site.ledger.append(record.run, decide, site.stamp(f"commit:{record.id}"))
-    except Settled as settled:
-        answer: _Outcome = settled.answer
-        return answer
-    return _Outcome.RECORDED

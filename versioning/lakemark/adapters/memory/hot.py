@@ -45,7 +45,8 @@ class _Tier:
     """What outlives a process."""
 
     identity: Identity | None = None
-    ledger: bytes | None = None
+    ledger: dict[str | None, bytes] = field(default_factory=dict)
+    recorded: set[str] = field(default_factory=set)
     landings: dict[str, _Landing] = field(default_factory=dict)
     sealed: dict[str, _Sealed] = field(default_factory=dict)
     alive: set[int] = field(default_factory=lambda: {0})
@@ -302,12 +303,21 @@ class MemoryHot:
     def clock(self) -> datetime | None:
         return None
 
-    def keep_ledger(self, bundle: BinaryIO) -> None:
+    def keep_ledger(self, bundle: BinaryIO, *, slot: str | None = None) -> None:
         bundle.seek(0)
-        self._tier.ledger = bundle.read()
+        self._tier.ledger[slot] = bundle.read()
 
-    def open_ledger(self) -> BinaryIO:
-        return kept_ledger(self._tier.ledger, name=self.name)
+    def open_ledger(self, slot: str | None = None) -> BinaryIO:
+        return kept_ledger(self._tier.ledger.get(slot), name=self.name)
+
+    def ledger_slots(self) -> tuple[str, ...]:
+        return tuple(sorted(slot for slot in self._tier.ledger if slot is not None))
+
+    def note_recorded(self, records: Iterable[str]) -> None:
+        self._tier.recorded.update(self._tier.sealed.keys() & set(records))
+
+    def recorded(self) -> frozenset[str]:
+        return frozenset(self._tier.recorded & self._tier.sealed.keys())
 
     def _require_ours(self) -> None:
         if self._tier.identity is None:

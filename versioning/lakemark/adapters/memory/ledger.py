@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from threading import RLock
-from typing import BinaryIO, Protocol, Self, TypeVar
+from typing import Any, BinaryIO, Protocol, Self, TypeVar, cast
 
-from lakemark.errors import NotFound
-from lakemark.model.canonical import canonical, parse
+from lakemark.errors import Corrupt, NotFound
+from lakemark.model.canonical import JSON, canonical, parse
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import SITE, Clock, Contents, Draft, Entry, Stamp, parsed, settled
 from lakemark.model.fold import apply
@@ -28,11 +28,22 @@ class _Row:
     record: bytes | None
     manifest: bytes | None
     objects: Mapping[str, str] | None
+    parents: tuple[str, ...] = ()
 
     def read(self) -> tuple[Entry, Contents]:
         entry, contents = parsed(self.entry, self.record)
         manifest = None if self.manifest is None else Manifest.from_json(parse(self.manifest))
         return entry, replace(contents, manifest=manifest, objects=self.objects)
+
+    def as_json(self) -> JSON:
+        texts = [None if one is None else one.decode() for one in (self.entry, self.record, self.manifest)]
+        return [self.revision, *texts, None if self.objects is None else dict(self.objects), list(self.parents)]
+
+    @classmethod
+    def from_json(cls, value: JSON) -> Self:
+        revision, entry, record, manifest, objects, parents = cast("list[Any]", value)
+        record, manifest = (None if one is None else one.encode() for one in (record, manifest))
+        return cls(revision, entry.encode(), record, manifest, objects, tuple(parents))
 
 
 class _Snapshots(Protocol):
@@ -49,9 +60,10 @@ _S = TypeVar("_S", bound=_Snapshots)
 class MemoryLedger:
     """Any number of threads. Entries can only be added; what is read is made anew from the bytes of each."""
 
-    def __init__(self) -> None:
-        self._id = secrets.token_hex(16)
+    def __init__(self, identity: str | None = None) -> None:
+        self._id = identity or secrets.token_hex(16)
         self._rows: dict[str, list[_Row]] = {}
+        self._all: dict[str, _Row] = {}
         self._runs: dict[str, RunState] = {}
         self._site = SiteState()
         self._newest: dict[tuple[str, str], datetime] = {}
@@ -62,6 +74,43 @@ class MemoryLedger:
     @property
     def id(self) -> str:
         return self._id
+
+    def tips(self) -> Mapping[str, str]:
+        with self._lock:
+            return {branch: rows[-1].revision for branch, rows in sorted(self._rows.items())}
+
+    def tip(self, branch: str) -> str | None:
+        return self.tips().get(branch)
+
+    def contains(self, branch: str, revision: str) -> bool:
+        with self._lock:
+            tip = self.tip(branch)
+            return tip is not None and revision in self._history(tip)
+
+    def heads_of(self, copy: BinaryIO) -> Mapping[str, str]:
+        return _unbundled(copy)[0]
+
+    def take(self, copy: BinaryIO) -> Mapping[str, str]:
+        tips, rows = _unbundled(copy)
+        with self._lock:
+            self._all.update((row.revision, row) for row in rows)
+        return tips
+
+    def forward(self, branch: str, revision: str) -> bool:
+        with self._lock:
+            tip = self.tip(branch)
+            if revision not in self._all or (tip is not None and tip not in self._history(revision)):
+                return False
+            self._move(branch, list(self._chain(revision)))
+            return True
+
+    def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Contents]]:
+        with self._lock:
+            tip = self.tip(branch)
+            held = set() if tip is None else self._history(tip)
+            rows = [row for row in self._chain(revision) if row.revision not in held]
+        for row in rows:
+            yield row.read()
 
     def runs(self) -> tuple[str, ...]:
         with self._lock:
@@ -115,10 +164,64 @@ class MemoryLedger:
 
     @contextmanager
     def bundle(self) -> Iterator[BinaryIO]:
-        """All entries of all branches, a line each."""
+        """All entries that a branch reaches, and the tips."""
         with self._lock:
-            rows = [row.entry for branch in sorted(self._rows) for row in self._rows[branch]]
-        yield io.BytesIO(b"\n".join(rows))
+            tips = dict(self.tips())
+            reached = {revision for tip in tips.values() for revision in self._history(tip)}
+            rows = [self._all[revision].as_json() for revision in sorted(reached)]
+        yield io.BytesIO(canonical({"tips": tips, "rows": rows}))
+
+    def backup(self) -> Self:
+        """A copy as of now, under the same id: what a backup would bring back, or a copied folder."""
+        made = type(self)(self._id)
+        with self.bundle() as copy:
+            for branch, tip in made.take(copy).items():
+                made.forward(branch, tip)
+        return made
+
+    def lose(self, branch: str) -> None:
+        """The loss of one branch's reference; what it named is still there."""
+        with self._lock:
+            self._rows.pop(branch, None)
+            self._runs.pop(branch, None)
+            if branch == SITE:
+                self._site = SiteState()
+
+    def _chain(self, revision: str) -> Iterator[_Row]:
+        """By first parents, the oldest first."""
+        found: list[_Row] = []
+        at: str | None = revision
+        while at is not None:
+            row = self._all[at]
+            found.append(row)
+            at = row.parents[0] if row.parents else None
+        return reversed(found)
+
+    def _history(self, revision: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [revision]
+        while waiting:
+            at = waiting.pop()
+            if at not in seen:
+                seen.add(at)
+                waiting.extend(self._all[at].parents)
+        return seen
+
+    def _move(self, branch: str, rows: list[_Row]) -> None:
+        self._rows[branch] = rows
+        state, site = RunState(run=branch), SiteState()
+        for row in rows:
+            entry, contents = row.read()
+            self._note(branch, entry, contents)
+            self._newest[branch, entry.node] = entry.recorded_at
+            if branch == SITE:
+                site.apply(entry, contents)
+            else:
+                apply(state, entry, contents)
+        if branch == SITE:
+            self._site = site
+        else:
+            self._runs[branch] = state
 
     def _append(self, branch: str, state: _S, decide: Callable[[_S], Draft], stamp: Stamp) -> Entry:
         rows = self._rows.get(branch, [])
@@ -131,12 +234,14 @@ class MemoryLedger:
         data = canonical(entry.as_json())
         tip = rows[-1].revision if rows else ""
         row = _Row(
-            revision=sha256(tip.encode() + data).hexdigest(),
+            revision=sha256("".join((tip, *draft.joins)).encode() + data).hexdigest(),
             entry=data,
             record=None if contents.record is None else canonical(contents.record.as_json()),
             manifest=None if contents.manifest is None else canonical(contents.manifest.as_json()),
             objects=None if contents.objects is None else dict(contents.objects),
+            parents=(*((tip,) if tip else ()), *draft.joins),
         )
+        self._all[row.revision] = row
         self._rows.setdefault(branch, []).append(row)
         self._newest[branch, stamp.node] = stamp.at
         kept, contents = row.read()
@@ -151,9 +256,17 @@ class MemoryLedger:
 
     def _marked(self, branch: str, stamp: Stamp) -> Stamp:
         newest = self._newest.get((branch, stamp.node))
-        if stamp.clock == Clock.OK and newest is not None and stamp.at < newest:
+        if stamp.clock == Clock.OK and not stamp.replayed and newest is not None and stamp.at < newest:
             return replace(stamp, clock=Clock.SUSPECT)
         return stamp
+
+
+def _unbundled(copy: BinaryIO) -> tuple[dict[str, str], list[_Row]]:
+    try:
+        value = cast("dict[str, Any]", parse(copy.read()))
+        return dict(value["tips"]), [_Row.from_json(row) for row in value["rows"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise Corrupt(f"this is no copy of a ledger: {error}", advice="Try another copy.") from error
 
 
 class MemoryEntryCache:

@@ -34,7 +34,7 @@ class MemoryShelf:
     foreign: bool = False
     reachable: bool = True
     listing_complete: bool = True
-    ledger: bytes | None = None
+    ledger: dict[str | None, bytes] = field(default_factory=dict)
     rule: str | None = None
     time: datetime | None = None
     lock: RLock = field(default_factory=RLock)
@@ -190,14 +190,18 @@ class MemoryStore:
         with self._reached() as shelf:
             return shelf.time
 
-    def keep_ledger(self, bundle: BinaryIO) -> None:
+    def keep_ledger(self, bundle: BinaryIO, *, slot: str | None = None) -> None:
         with self._reached() as shelf:
             bundle.seek(0)
-            shelf.ledger = bundle.read()
+            shelf.ledger[slot] = bundle.read()
 
-    def open_ledger(self) -> BinaryIO:
+    def open_ledger(self, slot: str | None = None) -> BinaryIO:
         with self._reached() as shelf:
-            return kept_ledger(shelf.ledger, name=self.name)
+            return kept_ledger(shelf.ledger.get(slot), name=self.name)
+
+    def ledger_slots(self) -> tuple[str, ...]:
+        with self._reached() as shelf:
+            return tuple(sorted(slot for slot in shelf.ledger if slot is not None))
 
     def _damages(self, manifest: Manifest) -> tuple[Damage, ...]:
         return tuple(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -18,6 +18,7 @@ from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import File, FileType, Manifest, check_path, check_target
 from lakemark.model.ledger import Place
 from lakemark.model.record import DataRef
+from lakemark.model.soundness import Seen
 from lakemark.ports import (
     Directory,
     Fetch,
@@ -237,6 +238,7 @@ class MemoryJournal:
         self._directories: dict[Path, Directory] = {}
         self._looks: dict[str, datetime] = {}
         self._digests: dict[KnownFile, str] = {}
+        self._tips: dict[tuple[str, str], str] = {}
         self._lock = RLock()
 
     def remember(self, files: Iterable[KnownFile], *, record: str, why: str) -> None:
@@ -271,8 +273,27 @@ class MemoryJournal:
     def last_looked(self, key: str) -> datetime | None:
         return self._looks.get(key)
 
+    def saw(self, source: str, tips: Mapping[str, str]) -> None:
+        with self._lock:
+            self._tips |= {(source, branch): revision for branch, revision in tips.items()}
+
+    def seen(self, branch: str | None = None) -> tuple[Seen, ...]:
+        with self._lock:
+            return tuple(
+                Seen(source=source, branch=name, revision=revision)
+                for (source, name), revision in self._tips.items()
+                if branch in (None, name)
+            )
+
+    def forget_seen(self, seen: Iterable[Seen]) -> None:
+        with self._lock:
+            for one in seen:
+                if self._tips.get((one.source, one.branch)) == one.revision:
+                    del self._tips[one.source, one.branch]
+
     def forget_all(self) -> None:
         with self._lock:
+            self._tips.clear()
             self._files.clear()
             self._directories.clear()
             self._looks.clear()

@@ -1,0 +1,329 @@
+"""A ledger that lacks entries somebody knows: nothing is appended, undone, dropped or overwritten, and saves wait, sealed."""
+
+from datetime import timedelta
+
+import pytest
+
+from lakemark.adapters.memory import MemoryLedger
+from lakemark.errors import InDistress
+from lakemark.services.commit import Commit, commit
+from lakemark.services.keep_ledger import keep_copies
+from lakemark.services.open_run import Opening, open_run
+from lakemark.services.release import drop_released, drop_unclaimed, release
+from lakemark.services.restore import restore
+from lakemark.services.rollback_apply import apply, leftovers
+from lakemark.services.soundness import distress, look, require_sound
+from lakemark.services.sweep import collect, sweep
+from lakemark.services.verify import verify
+from tests.services.world import OUT, RUN, World
+
+SITE = "site"
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def commit_step(world, step, **changes):
+    return commit(world.site(**changes), Commit(path=world.save(step), run=RUN, step=step))
+
+
+def yesterday_and_today(world):
+    """Two saves; a backup; two more, everywhere by now; then the backup in the ledger's place."""
+    world.open()
+    world.saves(100, 200)
+    backup = world.ledger.backup()
+    world.clock.wait(hours=2)
+    world.saves(300, 400, minutes=60)
+    world.clock.wait(hours=2)
+    world.sweep()
+    return backup
+
+
+def all_of(world):
+    shelves = {
+        name: (dict(shelf.markers), dict(shelf.objects), dict(shelf.ledger)) for name, shelf in world.shelves.items()
+    }
+    return shelves, world.hot.records().records, dict(world.hot._tier.ledger), world.ledger.tips()
+
+
+def lost_journal(world):
+    world.journal.forget_all()
+
+
+def tiers_away(world):
+    for shelf in world.shelves.values():
+        shelf.reachable = False
+    world.hot._tier.ledger.clear()
+
+
+def only_copies(world):
+    """Neither the journal nor hot's marks: what tiers keep of the ledger is all that tells."""
+    world.journal.forget_all()
+    world.hot._tier.recorded.clear()
+
+
+def only_hot(world):
+    world.journal.forget_all()
+    tiers_away(world)
+
+
+@pytest.mark.parametrize("left", [lambda _: None, lost_journal, tiers_away, only_copies, only_hot])
+def test_yesterday_s_ledger_takes_nothing_with_it(world, left):
+    world.ledger = yesterday_and_today(world)
+    left(world)
+    before = all_of(world)
+    for _ in range(3):
+        world.clock.wait(days=10)
+        swept = world.sweep()
+        assert swept.pending[0].what == "the ledger"
+        assert "llama" in swept.pending[0].why
+        assert (swept.released, swept.replicated, swept.thinned) == ([], [], [])
+    (shelves, trees, *rest), (_, _, *rest_before) = all_of(world), before
+    assert (shelves, rest) == (before[0], rest_before)
+    assert set(trees) >= set(before[1])  # without its journal the node seals what it finds once more
+
+
+@pytest.mark.parametrize("branch", [SITE, RUN])
+def test_one_branch_lost(world, branch):
+    yesterday_and_today(world)
+    world.ledger.lose(branch)
+    before = all_of(world)
+    world.clock.wait(days=10)
+    swept = world.sweep()
+    assert branch in swept.pending[0].why
+    assert all_of(world) == before
+
+
+def test_an_empty_ledger_in_its_place(world):
+    yesterday_and_today(world)
+    world.ledger = MemoryLedger(world.ledger.id)
+    before = all_of(world)
+    assert world.sweep().pending[0].what == "the ledger"
+    assert all_of(world) == before
+
+
+def test_a_ledger_that_is_ahead_or_equal_is_sound(world):
+    backup = yesterday_and_today(world)
+    assert look(world.site()) == ()
+    # A tip that was replaced by a descendant: the backup first, then the newer one again.
+    newer, world.ledger = world.ledger, backup
+    assert look(world.site())
+    world.ledger = newer
+    assert look(world.site()) == ()
+    assert distress(world.site()) is None
+    world.sweep()
+
+
+def test_two_living_copies_undo_nothing_of_each_other(world):
+    """One folder copied, the tiers and hot shared: what either acknowledged stays."""
+    world.open()
+    world.saves(100)
+    first, second = world.ledger, world.ledger.backup()
+    world.clock.wait(hours=2)
+    one = commit_step(world, 200).record
+    world.ledger, world.journal = second, type(world.journal)()
+    world.forget(200)
+    two = commit_step(world, 300)
+    swept = world.sweep()
+    assert swept.pending[0].what == "the ledger"
+    assert set(world.hot.records().records) >= {one.id, two.record.id}
+    world.ledger = first
+    assert world.hot.load(one.id).record == one
+
+
+def test_a_tree_that_some_ledger_s_entry_committed_is_never_undone(world):
+    """Also where its step is taken by another, and nothing else tells that there is another ledger."""
+    world.open()
+    world.saves(100)
+    second = world.ledger.backup()
+    one = commit_step(world, 200).record
+    world.ledger, world.journal = second, type(world.journal)()
+    world.forget(200)
+    world.save(200, "other")
+    recorded = world.hot._tier.recorded.copy()
+    world.hot._tier.recorded.clear()
+    commit(world.site(), Commit(path=OUT / "step-200", run=RUN, step=200))
+    world.hot._tier.recorded.update(recorded)
+    world.sweep()
+    assert one.id in world.hot.records().records
+
+
+def test_the_same_bytes_committed_by_a_copy_that_then_fails_leave_the_tree(world):
+    """What an undone commit takes back is its own landing, not a tree that was there."""
+    world.open()
+    world.saves(100)
+    second = world.ledger.backup()
+    one = commit_step(world, 200).record
+    world.ledger, world.journal = second, type(world.journal)()
+    with pytest.raises(RuntimeError):
+        commit(world.site(progress=Falls("commit.adopted")), Commit(path=OUT / "step-200", run=RUN, step=200))
+    assert one.id in world.hot.records().records
+
+
+class Falls:
+    def __init__(self, at):
+        self.at = at
+
+    def step(self, name):
+        if name == self.at:
+            raise RuntimeError(name)
+
+    def __getattr__(self, _):
+        return lambda *_, **__: None
+
+
+# Saves
+
+
+def test_a_save_is_sealed_and_waits(world):
+    world.ledger = yesterday_and_today(world)
+    done = commit_step(world, 500)
+    assert done.pending is not None
+    assert done.record.step == 500
+    assert "llama" in done.pending
+    tips = world.ledger.tips()
+    again = commit_step(world, 500)
+    assert again.pending is not None
+    for _ in range(2):
+        world.sweep()
+    assert done.record.id in world.hot.records().records
+    assert world.hot.load(done.record.id).record == done.record
+    assert world.ledger.tips() == tips
+
+
+def test_an_announced_save_waits_with_what_was_said_of_it(world):
+    backup = yesterday_and_today(world)
+    trainer = world.trainer()
+    world.ledger = backup
+    trainer.save(500, metrics={"loss": 1.5})
+    swept = world.sweep()
+    assert any("waits for its entry" in one.why for one in swept.pending)
+    (found,) = [world.hot.load(one) for one in world.hot.records().records if world.hot.load(one).record.step == 500]
+    assert found.record.metrics == {"loss": 1.5}
+    assert found.record.attempt == trainer.file.attempt
+    assert not list(world.workspace.spooled(world.site().spool(RUN)))
+
+
+def test_a_save_of_a_run_that_the_old_ledger_does_not_know(world):
+    world.open("older")
+    backup = world.ledger.backup()
+    newest = world.change_data(2)
+    world.open()
+    world.ledger = backup
+    done = commit_step(world, 100)
+    assert done.pending is not None
+    assert [ref.commit for ref in done.record.data] == [newest]
+
+
+def test_a_right_ledger_put_back_takes_what_waited(world):
+    backup = yesterday_and_today(world)
+    right, world.ledger = world.ledger, backup
+    done = commit_step(world, 500)
+    world.ledger = right
+    swept = world.sweep()
+    assert any("finished the commit of llama@500" in said for said in swept.said)
+    assert done.record.id in world.state().records
+
+
+def test_a_waiting_save_whose_step_is_taken_is_kept_beside_it(world):
+    backup = yesterday_and_today(world)
+    right, world.ledger = world.ledger, backup
+    world.forget(400)
+    world.save(400, "other bytes")
+    done = commit(world.site(), Commit(path=OUT / "step-400", run=RUN, step=400))
+    assert done.pending is not None
+    world.ledger = right
+    world.sweep()
+    found = world.state().records[done.record.id]
+    assert found.conflicts_with is not None
+    assert world.latest().record.id != done.record.id
+
+
+# Everything that drops, overwrites or decides asks
+
+
+def destructive(world):
+    record = world.at(100).record.id
+    site = world.site
+    return {
+        "append": lambda: open_run(site(), Opening(run=RUN, repin=True)),
+        "release": lambda: release(site(), RUN, record, tier="hot"),
+        "unclaimed": lambda: drop_unclaimed(site()),
+        "released": lambda: drop_released(site(), site().tiers["warm"]),
+        "copies": lambda: keep_copies(site()),
+        "apply": lambda: apply(site(), "0" * 12),
+        "leftovers": lambda: leftovers(site()),
+        "sound": lambda: require_sound(site()),
+    }
+
+
+@pytest.mark.parametrize(
+    "what", ["append", "release", "unclaimed", "released", "copies", "apply", "leftovers", "sound"]
+)
+def test_nothing_acts_on_a_ledger_in_distress(world, what):
+    world.ledger = yesterday_and_today(world)
+    before = all_of(world)
+    with pytest.raises(InDistress) as found:
+        destructive(world)[what]()
+    assert found.value.exit_code == 7
+    assert "lakemark ledger recover" in found.value.advice
+    assert all_of(world) == before
+
+
+def test_reading_goes_on(world):
+    world.ledger = yesterday_and_today(world)
+    record = world.at(100).record.id
+    restore(world.site(), RUN, record, to=OUT.with_name("back"))
+    assert verify(world.site(), [world.at(100)], tier="warm").damaged == []
+
+
+def test_a_copy_with_more_than_the_ledger_is_not_replaced(world):
+    """The pass found out only now: the copy itself is what tells."""
+    world.ledger = yesterday_and_today(world)
+    lost_journal(world)
+    before = {name: dict(shelf.ledger) for name, shelf in world.shelves.items()}
+    failed = keep_copies(world.site())
+    assert {type(error) for error in failed.values()} == {InDistress}
+    assert {name: dict(shelf.ledger) for name, shelf in world.shelves.items()} == before
+
+
+def test_the_last_copies_are_kept_a_week(world):
+    world.open()
+    for step in range(100, 1100, 100):
+        world.saves(step)
+        world.clock.wait(days=1)
+    world.sweep()
+    for shelf in world.shelves.values():
+        assert len([slot for slot in shelf.ledger if slot]) == 7
+    heads = [
+        world.ledger.heads_of(world.site().tiers["cold"].open_ledger(slot)) for slot in world.shelves["cold"].ledger
+    ]
+    assert all(world.ledger.contains(RUN, one[RUN]) for one in heads)
+    assert len({one[RUN] for one in heads}) > 5
+
+
+def test_collect_drops_nothing(world):
+    from lakemark.services.sweep import Swept
+
+    world.ledger = yesterday_and_today(world)
+    world.clock.wait(days=30)
+    before = all_of(world)
+    swept = Swept()
+    collect(world.site(), swept)
+    assert swept.pending
+    assert all_of(world) == before
+
+
+def test_others_who_append_are_not_taken_for_a_loss(world):
+    """Another process appends between two looks of this one."""
+    world.open()
+    world.saves(100)
+    here, there = world.site(), world.site()
+    for step in (200, 300, 400):
+        commit(here, Commit(path=world.save(step), run=RUN, step=step))
+        world.clock.wait(minutes=1)
+        sweep(there)
+    assert look(here) == ()
+    assert timedelta(0) < world.clock() - world.latest().recorded_at

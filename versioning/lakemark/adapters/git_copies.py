@@ -1,0 +1,148 @@
+"""Copies of the ledger: what a bundle holds, taken into the repository without a branch moving; what a branch lacks of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import zlib
+from collections.abc import Mapping
+from hashlib import sha1
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from lakemark.adapters import git_tree
+from lakemark.adapters.files import fsync_directory, make_directories, os_errors
+from lakemark.adapters.git_refs import RUNS, SITE
+from lakemark.errors import Corrupt, quoted
+from lakemark.model.names import is_run
+
+if TYPE_CHECKING:
+    import pygit2
+
+DAMAGED: Final = "lakemark/damaged"
+"""Where in the repository lies what could not be read, in case somebody knows more than we do."""
+_SIGNATURES: Final = (b"# v2 git bundle\n", b"# v3 git bundle\n")
+_LINE: Final = re.compile(rb"([0-9a-f]{40}) (refs/heads/[\x21-\x7e]+)\n")
+_LONGEST_LINE: Final = 4096
+_STEP_BYTES: Final = 2**20
+
+
+def heads_of(copy: BinaryIO) -> dict[str, str]:
+    """Branch -> commit, from the head of a bundle. Raises Corrupt."""
+    if copy.readline(_LONGEST_LINE) not in _SIGNATURES:
+        raise _no_bundle("it does not begin as one")
+    found: dict[str, str] = {}
+    while (line := copy.readline(_LONGEST_LINE)) != b"\n":
+        if not line.endswith(b"\n"):
+            raise _no_bundle("its head ends early")
+        read = _LINE.fullmatch(line)
+        branch = None if read is None else _branch(read[2].decode())
+        if read is not None and branch is not None:
+            found[branch] = read[1].decode()
+    return found
+
+
+def take(path: Path, copy: BinaryIO) -> dict[str, str]:
+    """As `ports.Ledger.take`, for the repository at `path`. Raises Corrupt for what is no whole bundle."""
+    with os_errors(path):
+        make_directories(path / "lakemark")
+        place = Path(tempfile.mkdtemp(prefix="taking.", dir=path / "lakemark"))
+        try:
+            bundle = place / "bundle"
+            with bundle.open("wb") as file:
+                shutil.copyfileobj(copy, file, _STEP_BYTES)
+            with bundle.open("rb") as file:
+                heads = heads_of(file)
+            # In a repository of its own: beside damaged objects of the same names Git would not take the sound ones.
+            aside = place / "git"
+            _git(place, "init", "--quiet", "--bare", str(aside))
+            _git(place, "-c", "core.fsync=all", "--git-dir", str(aside), "bundle", "unbundle", str(bundle))
+            set_damaged_aside(path)
+            _move_packs(aside / "objects" / "pack", path / "objects" / "pack")
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+    return heads
+
+
+def set_damaged_aside(path: Path) -> list[str]:
+    """Moves loose objects that are not what their names say out of the way; answers their names. A pack may have them whole."""
+    gone: list[str] = []
+    for folder in sorted((path / "objects").glob("[0-9a-f][0-9a-f]")):
+        for file in sorted(folder.iterdir()):
+            name = folder.name + file.name
+            if len(name) == 40 and not _whole(file, name):  # noqa: PLR2004 - a sha1; others are temporaries
+                make_directories(path / DAMAGED)
+                os.rename(file, path / DAMAGED / name)
+                gone.append(name)
+        if gone:
+            fsync_directory(folder)
+    return gone
+
+
+def holds(repository: pygit2.Repository, tip: str, revision: str) -> bool:
+    """Whether `tip` is `revision` or descends from it, by any parent. A revision that is not here is held by none."""
+    if tip == revision:
+        return True
+    if repository.get(revision) is None:
+        return False
+    return repository.descendant_of(tip, revision)
+
+
+def beyond(repository: pygit2.Repository, tip: str | None, revision: str) -> list[str]:
+    """Commits from the first up to `revision`, by first parents, that `tip` does not hold, the oldest first."""
+    chain = git_tree.commits_after(repository, revision, None) or []
+    if tip is None:
+        return chain
+    low, high = 0, len(chain)
+    # What a tip holds is a beginning of the chain: an entry comes with all that were before it.
+    while low < high:
+        middle = (low + high) // 2
+        if holds(repository, tip, chain[middle]):
+            low = middle + 1
+        else:
+            high = middle
+    return chain[low:]
+
+
+def _branch(reference: str) -> str | None:
+    if reference == SITE:
+        return "site"
+    name = reference.removeprefix(RUNS)
+    return name if name != reference and is_run(name) else None
+
+
+def _whole(file: Path, name: str) -> bool:
+    try:
+        return sha1(zlib.decompress(file.read_bytes()), usedforsecurity=False).hexdigest() == name
+    except (zlib.error, FileNotFoundError):
+        return not file.exists()
+
+
+def _move_packs(source: Path, target: Path) -> None:
+    make_directories(target)
+    # The index last: a pack is seen by it.
+    for suffix in (".pack", ".rev", ".idx"):
+        for file in sorted(source.glob(f"pack-*{suffix}")):
+            descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.rename(file, target / file.name)
+        fsync_directory(target)
+
+
+def _git(place: Path, *arguments: str) -> None:
+    environ: Mapping[str, str] = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
+    made = subprocess.run(
+        ["git", *arguments], check=False, stdin=subprocess.DEVNULL, capture_output=True, env=environ, cwd=place
+    )
+    if made.returncode:
+        raise _no_bundle(quoted(made.stderr.decode(errors="replace"), limit=300))
+
+
+def _no_bundle(why: str) -> Corrupt:
+    return Corrupt(f"this is no whole copy of a ledger: {why}", advice="Try the copy of another tier.")

@@ -1,0 +1,215 @@
+"""Is this ledger sound to act on? One answer for everything that appends, drops or overwrites.
+
+`require_sound` is cheap and is asked before each destructive step: it compares the ledger with what this node knows. `look`
+also asks the tiers' copies of the ledger and the sealed trees, and what they know that the ledger lacks is known from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import BinaryIO, Final
+
+from lakemark.errors import InDistress, LakemarkError
+from lakemark.model.checkpoint import Manifest
+from lakemark.model.entry import SITE, Contents, Draft, Entry, Stamp
+from lakemark.model.ledger import RunState
+from lakemark.model.site_ledger import SiteState
+from lakemark.model.soundness import HERE, Lack, Seen, in_words, lacks
+from lakemark.ports import CheckpointStore, Site
+from lakemark.ports.ledger import Ledger
+from lakemark.ports.local import Journal
+
+_RECORD: Final = "the record "
+"""Begins what stands for a revision where only the record is known that some entry committed."""
+RECOVER: Final = (
+    "lakemark ledger recover --dry-run says what is missing and where it is; saves are sealed, and wait for it."
+)
+
+
+def require_sound(site: Site) -> None:
+    """Raises InDistress where this node knows entries that the ledger lacks: then nothing may be dropped or overwritten."""
+    _require(known_lacks(site.ledger, site.journal))
+
+
+def known_lacks(ledger: Ledger, journal: Journal, branch: str | None = None) -> tuple[Lack, ...]:
+    """What this node knows and the ledger lacks, of one branch or of all. Asks nobody else."""
+    seen = journal.seen(branch)  # before the tips: the ledger only grows
+    return lacks(seen, ledger.tips() if branch is None else _tip(ledger, branch), holds=_holds(ledger))
+
+
+def look(site: Site) -> tuple[Lack, ...]:
+    """The same after a look at every tier's copy of the ledger, where the tier answers, and at hot's unclaimed trees.
+
+    What the ledger lacks is remembered, so that `require_sound` knows it from now on, with every tier away.
+    """
+    told = [*site.journal.seen(), *_of_tiers(site), *_of_hot(site)]
+    found = lacks(told, site.ledger.tips(), holds=_holds(site.ledger))
+    for lack in found:
+        for source in lack.sources:
+            site.journal.saw(source, {lack.branch: lack.revision})
+    if not found:
+        _note(site)
+    return found
+
+
+def distress(site: Site) -> str | None:
+    """`known_lacks` in one line; None where there are none."""
+    found = known_lacks(site.ledger, site.journal)
+    return in_words(found) if found else None
+
+
+class GuardedLedger:
+    """`ports.Ledger` that appends nothing to a ledger in distress, and remembers in `journal` what it appended.
+
+    Raises InDistress from `append` and `append_site`. `inner` is the ledger itself, for the recovery.
+    """
+
+    def __init__(self, inner: Ledger, journal: Journal) -> None:
+        self.inner = inner
+        self._journal = journal
+        self._looked = False
+
+    @property
+    def id(self) -> str:
+        return self.inner.id
+
+    def append(self, run: str, decide: Callable[[RunState], Draft], stamp: Stamp) -> Entry:
+        self._require(run)
+        entry = self.inner.append(run, decide, stamp)
+        self._appended(run)
+        return entry
+
+    def append_site(self, decide: Callable[[SiteState], Draft], stamp: Stamp) -> Entry:
+        self._require(SITE)
+        entry = self.inner.append_site(decide, stamp)
+        self._appended(SITE)
+        return entry
+
+    def tips(self) -> Mapping[str, str]:
+        return self.inner.tips()
+
+    def tip(self, branch: str) -> str | None:
+        return self.inner.tip(branch)
+
+    def contains(self, branch: str, revision: str) -> bool:
+        return self.inner.contains(branch, revision)
+
+    def heads_of(self, copy: BinaryIO) -> Mapping[str, str]:
+        return self.inner.heads_of(copy)
+
+    def take(self, copy: BinaryIO) -> Mapping[str, str]:
+        return self.inner.take(copy)
+
+    def forward(self, branch: str, revision: str) -> bool:
+        return self.inner.forward(branch, revision)
+
+    def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Contents]]:
+        return self.inner.beyond(branch, revision)
+
+    def runs(self) -> tuple[str, ...]:
+        return self.inner.runs()
+
+    def run(self, run: str) -> RunState:
+        return self.inner.run(run)
+
+    def site(self) -> SiteState:
+        return self.inner.site()
+
+    def entries(self, branch: str, *, after: int = 0) -> Iterator[tuple[Entry, Contents]]:
+        return self.inner.entries(branch, after=after)
+
+    def manifest(self, run: str, record: str) -> Manifest:
+        return self.inner.manifest(run, record)
+
+    def objects(self, run: str, record: str, tier: str) -> Mapping[str, str]:
+        return self.inner.objects(run, record, tier)
+
+    def revision(self, branch: str, sequence: int) -> str:
+        return self.inner.revision(branch, sequence)
+
+    def bundle(self) -> AbstractContextManager[BinaryIO]:
+        return self.inner.bundle()
+
+    def _require(self, branch: str) -> None:
+        """All branches once, then the one: another process may have found out meanwhile."""
+        _require(known_lacks(self.inner, self._journal, branch if self._looked else None))
+        self._looked = True
+
+    def _appended(self, branch: str) -> None:
+        tip = self.inner.tip(branch)
+        if tip is not None:
+            self._journal.saw(HERE, {branch: tip})
+
+
+def unguarded(ledger: Ledger) -> Ledger:
+    """The ledger itself: only the recovery appends to one in distress."""
+    return ledger.inner if isinstance(ledger, GuardedLedger) else ledger
+
+
+def _require(found: tuple[Lack, ...]) -> None:
+    if found:
+        raise InDistress(in_words(found), advice=RECOVER)
+
+
+def _note(site: Site) -> None:
+    """The tips of a sound ledger, where they are not what this node knew: others append, too."""
+    known = {one.branch: one.revision for one in site.journal.seen() if one.source == HERE}
+    new = {branch: tip for branch, tip in site.ledger.tips().items() if known.get(branch) != tip}
+    if new:
+        site.journal.saw(HERE, new)
+
+
+def _tip(ledger: Ledger, branch: str) -> Mapping[str, str]:
+    tip = ledger.tip(branch)
+    return {} if tip is None else {branch: tip}
+
+
+def _holds(ledger: Ledger) -> Callable[[str, str], bool]:
+    def holds(branch: str, revision: str) -> bool:
+        try:
+            if revision.startswith(_RECORD):
+                return revision.removeprefix(_RECORD) in ledger.run(branch).records
+            return ledger.contains(branch, revision)
+        except LakemarkError:  # a tip that can't be read holds nothing for sure
+            return False
+
+    return holds
+
+
+def _of_tiers(site: Site) -> Iterator[Seen]:
+    for store in site.tiers.values():
+        for branch, revision in (copy_heads(site, store) or {}).items():
+            yield Seen(source=f"the copy in {store.name}", branch=branch, revision=revision)
+
+
+def copy_heads(site: Site, store: CheckpointStore) -> Mapping[str, str] | None:
+    """Tips of the copy of this ledger that a tier keeps; None where it keeps none, is away or is another ledger's."""
+    try:
+        identity = store.identity()
+        if identity is None or identity.ledger != site.ledger.id:
+            return None
+        with store.open_ledger() as copy:
+            return site.ledger.heads_of(copy)
+    except LakemarkError:  # says nothing, so it can't prove that anything is missing
+        return None
+
+
+def _of_hot(site: Site) -> Iterator[Seen]:
+    """Trees that some ledger had an entry of, and this one has none."""
+    try:
+        identity = site.hot.identity()
+        if identity is None or identity.ledger != site.ledger.id:
+            return
+        listing, recorded = site.hot.records(), site.hot.recorded()
+    except LakemarkError:
+        return
+    unknown = set(listing.records) & recorded
+    for run in site.ledger.runs() if unknown else ():
+        unknown -= site.ledger.run(run).records.keys()
+    for record in sorted(unknown):
+        try:
+            run = site.hot.load(record).record.run
+        except LakemarkError:
+            continue
+        yield Seen(source=f"a tree in {site.hot.name}", branch=run, revision=_RECORD + record)
