@@ -125,12 +125,13 @@ class TreeStore:
         roles: Mapping[str, str],
         progress: Progress,
         members: Sequence[Path] = (),
+        share: bool = True,
     ) -> Landed:
         self._require_ours()
         for path in members or (source,):
             self._require_apart(path)
         self._require_room(0)
-        way = Way(landing=self._landing, quiet_seconds=quiet_seconds, roles=roles, room=self._require_room)
+        way = Way(landing=self._landing, quiet_seconds=quiet_seconds, roles=roles, room=self._require_room, share=share)
         with self._work() as place:
             landed = land_tree(source, place / TREE, way, progress=progress, members=members)
             self._require_capacity(landed.manifest.size_bytes)

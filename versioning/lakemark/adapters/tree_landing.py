@@ -49,14 +49,15 @@ _LOOKS: Final = 3
 class Way:
     """How to land.
 
-    landing: a key of WAYS. quiet_seconds: how long files must not have changed. room: raises NoRoom unless so many bytes
-    may be copied.
+    landing: a key of WAYS. share: whether a hard link is one of them. quiet_seconds: how long files must not have changed.
+    room: raises NoRoom unless so many bytes may be copied.
     """
 
     landing: str
     quiet_seconds: float
     roles: Mapping[str, str]
     room: Callable[[int], None]
+    share: bool = True
     workers: int = 4
 
 
@@ -220,7 +221,7 @@ def digest_descriptor(descriptor: int, size_bytes: int, buffers: Buffers) -> str
 
 def _taken(base: Path, tree: Path, found: Mapping[str, Seen], way: Way) -> Iterator[_Job]:
     """Links, clones or opens each file; asks for room for what must be copied before anything is."""
-    ways = list(WAYS[way.landing])
+    ways = [one for one in WAYS[way.landing] if way.share or one != "link"]
     jobs = []
     for seen in found.values():
         if seen.type is FileType.FILE:

@@ -234,11 +234,13 @@ class HotStore(CheckpointStore, Protocol):
         roles: Mapping[str, str],
         progress: Progress,
         members: Sequence[Path] = (),
+        share: bool = True,
     ) -> Landed:
         """Takes the tree at `source` (a directory, or one file) over by reflink, hard link or copy, fsynced and hashed.
 
         members: files and directories of one folder; then the tree holds these under their names, and nothing else of that
         folder; `source` only says what they are called together.
+        share: whether a hard link will do; without, what is kept is ours alone, whatever the trainer writes next.
         quiet_seconds: how long files must not have changed; 0 where the trainer said it is done.
         roles: path -> role. Raises Incomplete, Refused (paths, links outside), NoRoom, Denied, NotFound.
         """

@@ -17,6 +17,7 @@ from lakemark.services.release import release_all
 from lakemark.services.replicate import replicate
 from lakemark.services.soundness import require_sound
 from lakemark.services.thin import thin
+from lakemark.services.unshare import unshare_due
 from lakemark.services.verify import Look, look, record_looks
 from lakemark.services.witness import is_transient
 
@@ -62,7 +63,12 @@ def demote(site: Site, run: str, *, tiers: Sequence[Tier] | None = None, need_by
     if tiers is None:
         tiers, result.pending = present(site)
     _recheck(site, run, plan(site, run, tiers).recheck, result)
-    _replicate_all(site, run, tiers, result)
+    away = _replicate_all(site, run, tiers, result)
+    slower = [tier.name for tier in tiers if tier.tier_class != "hot" and tier.name not in away]
+    result.pending.extend(
+        Pending.of(f"a copy of our own of {run}@{found.record.step}", error)
+        for found, error in unshare_due(site, run, slower=slower)
+    )
     final = plan(site, run, tiers)
     if final.release:
         final = plan(site, run, _lasting(site, tiers, result))
@@ -120,15 +126,15 @@ def present(site: Site) -> tuple[list[Tier], list[Pending]]:
     return tiers, away
 
 
-def _replicate_all(site: Site, run: str, tiers: Sequence[Tier], result: Demoted) -> None:
-    """Round by round, as each makes the next possible; a tier that is out of reach once is not asked again."""
+def _replicate_all(site: Site, run: str, tiers: Sequence[Tier], result: Demoted) -> set[str]:
+    """Round by round, as each makes the next possible; a tier that is out of reach once is not asked again, and answered."""
     failed: set[tuple[str, str]] = set()
     away: set[str] = set()
     for _ in range(_ROUNDS):
         due = plan(site, run, tiers).replicate
         moves = [move for move in due if (move.record, move.tier) not in failed and move.tier not in away]
         if not moves:
-            return
+            break
         for move in moves:
             if move.tier in away:
                 continue
@@ -137,6 +143,7 @@ def _replicate_all(site: Site, run: str, tiers: Sequence[Tier], result: Demoted)
                 failed.add((move.record, move.tier))
             if isinstance(error, StoreUnavailable):
                 away.add(move.tier)
+    return away
 
 
 def _lasting(site: Site, tiers: Iterable[Tier], result: Demoted) -> list[Tier]:

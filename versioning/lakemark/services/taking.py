@@ -14,10 +14,13 @@ from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.judging import EARLIER, Dated, Foreign, foreign, lost, no_more, resumes, weights_only
 from lakemark.model.ledger import RunState
+from lakemark.model.names import printable
 from lakemark.model.placing import Save, timeline_of
 from lakemark.model.record import Code, Record
+from lakemark.model.sharing import names_step
 from lakemark.model.timeline import lineage
 from lakemark.ports import Checkpoint, Directory, Found, KnownFile, Landed, OnDisk, Site, Spooled, Verdict
+from lakemark.services.layout import committed
 
 GENERIC: Final = "generic"
 _SHOWN: Final = 3
@@ -97,7 +100,12 @@ def take(site: Site, asked: Commit, state: RunState) -> Taken:
     notes = _require_nothing_lost(asked, (present, possible), _roles_before(site, asked, found, earlier))
     doubt = _doubt(site, asked, seen, roles, earlier=earlier)
     landed = site.hot.land(
-        asked.path, quiet_seconds=_quiet(site, asked), roles=roles, progress=site.progress, members=found.members
+        asked.path,
+        quiet_seconds=_quiet(site, asked),
+        roles=roles,
+        progress=site.progress,
+        members=found.members,
+        share=_may_share(site, asked, state, found),
     )
     try:
         _require_same(asked, seen, landed)
@@ -120,6 +128,14 @@ def take(site: Site, asked: Commit, state: RunState) -> Taken:
     return Taken(
         landed=replace(landed, manifest=manifest), notes=tuple(dict.fromkeys((*asked.notes, *found.notes, *notes)))
     )
+
+
+def _may_share(site: Site, asked: Commit, state: RunState, found: Found) -> bool:
+    """Whether the trainer's next save leaves these very files alone, as far as names and history tell."""
+    if not names_step((path.name for path in found.paths), asked.step):
+        return False
+    same = [row[2] for rows in state.by_step.values() for row in rows if row[0] == asked.step]
+    return all(committed(site, state.records[one]).get("source") != printable(asked.path) for one in same)
 
 
 def held(found: Found) -> set[str]:

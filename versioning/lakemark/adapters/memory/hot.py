@@ -126,6 +126,7 @@ class MemoryHot:
         roles: Mapping[str, str],
         progress: Progress,
         members: Sequence[Path] = (),
+        share: bool = True,
     ) -> Landed:
         if self.full():
             raise NoRoom(
@@ -135,6 +136,7 @@ class MemoryHot:
         read = read_tree(self.disk, source, members, quiet_seconds=quiet_seconds)
         nodes, shared, before = read.nodes, read.shared, read.files
         progress.expect("land", sum(known.size_bytes for known in before.values()))
+        shared = shared and share
         if self.landing != "link" or not shared:
             nodes = {path: _copied(node) for path, node in nodes.items()}
         manifest = manifest_of(nodes, roles=dict(roles))
