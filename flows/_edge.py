@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
+from uuid import UUID
 
 from prefect import Task, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.runtime import flow_run
 
@@ -94,9 +96,33 @@ def table(key: str, rows: Iterable[Mapping[str, object]], *, description: str) -
         create_table_artifact(key=key, table=listed, description=description)
 
 
-def markdown(key: str, lines: Sequence[str]) -> None:
+def markdown(key: str, lines: Sequence[str], *, description: str) -> None:
     """A text among the run's artifacts."""
-    create_markdown_artifact(key=key, markdown="\n".join(lines))
+    create_markdown_artifact(key=key, markdown="\n".join(lines), description=description)
+
+
+def tagged(prefix: str) -> str | None:
+    """What this flow run's tag with `prefix` says, as the server has it now; None where it has none."""
+    with get_client(sync_client=True) as client:
+        tags = client.read_flow_run(UUID(flow_run.id)).tags
+    return next((tag.removeprefix(prefix) for tag in tags if tag.startswith(prefix)), None)
+
+
+def tag(prefix: str, value: str) -> str:
+    """Gives this flow run the tag, in the place of one with the same prefix; answers `value`.
+
+    The tags are read from the server: those that this process knows are the ones it was started with.
+    """
+    identity = UUID(flow_run.id)
+    with get_client(sync_client=True) as client:
+        others = [one for one in client.read_flow_run(identity).tags if not one.startswith(prefix)]
+        client.update_flow_run(identity, tags=[*others, prefix + value])
+    return value
+
+
+def code(text: object) -> str:
+    """A command as Markdown shows it, to be copied."""
+    return f"`{' '.join(str(text).replace('`', '').split())}`"
 
 
 def plain(text: object) -> str:

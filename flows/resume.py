@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from prefect import flow
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from flows import _edge
 from lakemark.model.checkpoint import Role
@@ -13,38 +13,38 @@ from lakemark.services.resume import Resumed
 from lakemark.services.resume import resume as resume_run
 
 
-class Job(BaseModel):
-    """Which run, on which node. The directory is the one registered for the run there."""
-
-    model_config = ConfigDict(extra="forbid")
-    run: str = Field(max_length=63, description="The run")
-    job: str = Field(min_length=1, max_length=200, description="The scheduler's job id: the same job decides the same")
-    node: str | None = Field(default=None, max_length=63, description="The node")
-    without: list[Role] = Field(
-        default=[], max_length=len(Role), description="Roles that may be missing, such as rng for torchtitan"
-    )
-    without_step: list[Annotated[int, Field(ge=0)]] = Field(
-        default=[],
-        max_length=100,
-        description="Steps of whole saves that could not be committed, to go on without them",
-    )
-
-
 @_edge.step
-def prepare(asked: Job) -> Resumed:
+def prepare(run: str, job: str, *, node: str | None, without: list[Role], without_step: list[int]) -> Resumed:
     """Resumes into the directory registered for the run on this node."""
     here = _edge.site()
-    _edge.require_node(here, asked.node)
-    directory = _edge.registered(here, asked.run)
-    return resume_run(
-        here, asked.run, to=directory, job=asked.job, without=asked.without, without_steps=asked.without_step
-    )
+    _edge.require_node(here, node)
+    directory = _edge.registered(here, run)
+    return resume_run(here, run, to=directory, job=job, without=without, without_steps=without_step)
 
 
-@flow(name="resume", log_prints=False, persist_result=False, result_serializer="json")
-def resume(asked: Job) -> dict[str, Any]:
+@flow(
+    name="resume", flow_run_name="resume-{run}-{job}", log_prints=False, persist_result=False, result_serializer="json"
+)
+def resume(
+    *,
+    run: Annotated[str, Field(min_length=1, max_length=63, description="The run")],
+    job: Annotated[
+        str,
+        BeforeValidator(str),
+        Field(min_length=1, max_length=200, description="The scheduler's job id: the same job decides the same"),
+    ],
+    node: Annotated[str | None, Field(max_length=63, description="The node")] = None,
+    without: Annotated[
+        list[Role] | None,
+        Field(max_length=len(Role), description="Roles that may be missing, such as rng for torchtitan"),
+    ] = None,
+    without_step: Annotated[
+        list[Annotated[int, Field(ge=0)]] | None,
+        Field(max_length=100, description="Steps of whole saves that could not be committed, to go on without them"),
+    ] = None,
+) -> dict[str, Any]:
     """The newest resumable record of the current timeline; later steps are moved aside, never deleted."""
-    done: Resumed = prepare(asked)
+    done: Resumed = prepare(run, job, node=node, without=without or [], without_step=without_step or [])
     return {
         "record": done.found.record.id,
         "step": done.found.record.step,

@@ -5,83 +5,79 @@ A run that waited starts from the top again, in a new process. Its tag says whic
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, Self
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 from prefect import flow, get_run_logger
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
 from prefect.flow_runs import suspend_flow_run
 from prefect.input import RunInput
 from prefect.runtime import flow_run
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from prefect.states import Completed
+from pydantic import BeforeValidator, Field
 
 from flows import _edge
 from lakemark.errors import Refused, Usage
+from lakemark.model import outside
+from lakemark.model.briefing import Line, briefing, ended
 from lakemark.model.ledger import RollbackState
 from lakemark.model.rollback_plan import Flags, RollbackPlan
 from lakemark.model.selectors import parse_target, resolve_target
 from lakemark.services import rollback_apply, rollback_decide, rollback_request
 from lakemark.services.appending import opened
+from lakemark.services.surroundings import around
 
-_SHORTEST_WAIT_SECONDS: Final = 60
-
-
-class Request(BaseModel):
-    """What is asked for. Nothing here is a path, an address or a secret."""
-
-    model_config = ConfigDict(extra="forbid")
-    run: str = Field(max_length=63, description="The run to roll back")
-    to: str = Field(
-        min_length=1, max_length=200, description="How far: 3d, 2026-11-26T12:00:00Z, a step, id:HEX, best:METRIC"
-    )
-    reason: str = Field(min_length=3, max_length=1000, description="Why; it stays in the history")
-    requester: str = Field(min_length=2, max_length=100, description="Your name or account; another one approves")
-    model_only: bool = Field(default=False, description="Leave data as it is; recorded as such")
-    data_only: bool = Field(default=False, description="Leave the model as it is")
-    move_branch: bool = Field(default=False, description="Also set the data branch back, by a new commit")
-    while_running: bool = Field(default=False, description="Although the run seems to be written still")
-    rollback: str | None = Field(default=None, pattern="^rb-[0-9a-f]{10}$", description="A request made already")
-
-    @model_validator(mode="after")
-    def _makes_sense(self) -> Self:
-        self.flags()
-        return self
-
-    def flags(self) -> Flags:
-        """What of the rollback is done. Raises ValueError for what excludes each other."""
-        return Flags(
-            model_only=self.model_only,
-            data_only=self.data_only,
-            move_branch=self.move_branch,
-            while_running=self.while_running,
-        )
+ENDED: Final = ("refused", "expired", "overtaken")
+ASKED: Final = "question:"
+"""A flow run's tag: this and the number of the question that is open."""
+_AFTER_EXPIRY_SECONDS: Final = 7 * 86_400
 
 
 class Approval(RunInput):
-    """No defaults: an empty answer is refused by the form itself."""
+    """No default decides anything: an empty answer is refused by the form itself."""
 
     decision: Literal["approve", "refuse"]
     approver: str = Field(min_length=2, max_length=100, description="Your name or account; it is recorded")
-    plan_digest: str = Field(min_length=8, max_length=64, description="The first 12 digits of the plan shown above")
+    plan_digest: str = Field(
+        default="", max_length=64, description="To approve: the first 12 digits of the plan shown above"
+    )
+    reason: str = Field(
+        default="", max_length=outside.REASON_MOST, description="To refuse: why; it stays in the history"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What this flow run was asked for."""
+
+    run: str
+    to: str
+    reason: str
+    requester: str
+    flags: Flags
+    rollback: str | None
 
 
 @_edge.step
-def ask(request: Request, identity: str) -> str:
+def ask(wanted: Wanted, identity: str) -> str:
     """Appends the request, or finds it: the same flow run asks for the same rollback."""
-    here = _edge.site(actor=request.requester)
-    if request.rollback is not None:
-        run, standing = rollback_request.find(here, request.rollback)
-        if run != request.run:
-            raise Usage(f"{request.rollback} is of the run {run}, not of {request.run}", advice="Name its own run.")
+    here = _edge.site(actor=wanted.requester)
+    if wanted.rollback is not None:
+        run, standing = rollback_request.find(here, wanted.rollback)
+        if run != wanted.run:
+            raise Usage(f"{wanted.rollback} is of the run {run}, not of {wanted.run}", advice="Name its own run.")
         return standing.id
-    selector = parse_target(request.to, request.run, now=here.now())
+    selector = parse_target(wanted.to, wanted.run, now=here.now())
     wish = rollback_request.Wish(
-        run=request.run,
-        record=resolve_target(selector, opened(here, request.run)).record.id,
-        reason=request.reason,
-        requester=request.requester,
+        run=wanted.run,
+        record=resolve_target(selector, opened(here, wanted.run)).record.id,
+        reason=wanted.reason,
+        requester=wanted.requester,
         at=getattr(selector, "instant", None),
-        flags=request.flags(),
+        flags=wanted.flags,
         key=identity,
         flow_run=identity,
     )
@@ -104,43 +100,125 @@ def apply(rollback: str) -> dict[str, Any]:
 
 
 @_edge.step
-def decide(rollback: str, decision: str, approver: str, plan_digest: str) -> str:
-    """Appends what was answered in the form; the person who answered is the actor."""
-    if approver == _edge.THE_LEDGER:
-        raise Refused(
-            f"the ledger of this node does not show a decision on {rollback}",
-            advice=f"lakemark rollback show {rollback}, where it was decided",
-        )
-    here = _edge.site(actor=approver)
-    if decision == "approve":
-        return rollback_decide.approve(here, rollback, digest=plan_digest.strip()).state
-    return rollback_decide.refuse(here, rollback, reason=f"refused by {approver} in Prefect").state
+def decide(rollback: str, answer: Approval) -> str | None:
+    """Appends what was answered in the form; the person who answered is the actor. Answers why it does not count, if so."""
+    if answer.approver == _edge.THE_LEDGER:
+        return "the ledger of this node does not show a decision yet"
+    here = _edge.site(actor=answer.approver)
+    try:
+        if answer.decision == "approve":
+            rollback_decide.approve(here, rollback, digest=answer.plan_digest.strip())
+        else:
+            rollback_decide.refuse(here, rollback, reason=outside.reason(answer.reason))
+    except (Refused, ValueError) as error:
+        # Of a request that is still open, the next question says what was wrong with this answer.
+        said = f"a refusal needs a reason; {error}" if isinstance(error, ValueError) else str(error)
+        return f"the answer of {answer.approver} does not count: {said}"
+    return None
+
+
+def name_of_run() -> str:
+    """Apart from every other: by run, target and rollback; before there is a request, by the flow run's id."""
+    return _name(remembered() or str(flow_run.id)[:8])
+
+
+def _name(which: str) -> str:
+    given = flow_run.parameters
+    return f"rollback-{given.get('run')}-to-{str(given.get('to'))[:20]}-{which}"
 
 
 @flow(
     name="rollback",
-    flow_run_name="rollback-{request.run}",
+    flow_run_name=name_of_run,
     log_prints=False,
     persist_result=False,
     result_serializer="json",
 )
-def roll_back(request: Request) -> dict[str, Any]:
+def roll_back(
+    *,
+    run: Annotated[str, Field(min_length=1, max_length=63, description="The run to roll back")],
+    to: Annotated[
+        str,
+        BeforeValidator(str),
+        Field(
+            min_length=1, max_length=200, description="How far: 3d, 2026-11-26T12:00:00Z, a step, id:HEX, best:METRIC"
+        ),
+    ],
+    reason: Annotated[
+        str,
+        Field(
+            min_length=outside.REASON_LEAST,
+            max_length=outside.REASON_MOST,
+            description="Why; it stays in the history",
+        ),
+    ],
+    requester: Annotated[
+        str, Field(min_length=2, max_length=100, description="Your name or account; another one approves")
+    ],
+    model_only: Annotated[bool, Field(description="Leave data as it is; recorded as such")] = False,
+    data_only: Annotated[bool, Field(description="Leave the model as it is")] = False,
+    move_branch: Annotated[bool, Field(description="Also set the data branch back, by a new commit")] = False,
+    while_running: Annotated[bool, Field(description="Although the run seems to be written still")] = False,
+    rollback: Annotated[str | None, Field(pattern="^rb-[0-9a-f]{10}$", description="A request made already")] = None,
+) -> dict[str, Any] | State[Any]:
     """Both the checkpoint and the data of that day come back, or neither."""
-    rollback = remembered() or remember(ask(request, str(flow_run.id)))
-    state = _state(rollback)
+    try:
+        flags = Flags(model_only=model_only, data_only=data_only, move_branch=move_branch, while_running=while_running)
+    except ValueError as error:
+        raise Usage(str(error), advice="Leave one of them out.") from None
+    wanted = Wanted(run=run, to=to, reason=reason, requester=requester, flags=flags, rollback=rollback)
+    identity = remembered() or remember(ask(wanted, str(flow_run.id)))
+    wait_for_decision(identity)
+    state = settled(identity)
+    if state.state in ENDED:
+        # Nothing failed: somebody, or the time, said no. The run says who and why where people look first.
+        return Completed(name=state.state.capitalize(), message=ended(state))
+    result: dict[str, Any] = apply(identity)
     plan = RollbackPlan.from_json(dict(state.plan))
-    if state.state == "requested" and _edge.site().policies.approval.required:
-        _edge.markdown(f"rollback-plan-{rollback}", plan_lines(state, plan))
-        answer = suspend_flow_run(wait_for_input=question(state, plan), key="approval", timeout=waits_seconds(state))
-        if _state(rollback).state == "requested":
-            decide(rollback, answer.decision, answer.approver, answer.plan_digest)
-    state = _state(rollback)
-    if state.state in ("refused", "expired"):
-        raise Refused(f"the rollback {rollback} was {state.state}", advice=f"lakemark rollback show {rollback}")
-    result: dict[str, Any] = apply(rollback)
     get_run_logger().info("%s is back at step %s in timeline %s", plan.run, plan.target.step, result["timeline"])
-    _edge.markdown(f"rollback-result-{rollback}", _result_lines(plan, result))
+    _edge.markdown(
+        f"rollback-result-{identity}", _result_lines(plan, result), description=f"What the rollback of {plan.run} did"
+    )
     return result
+
+
+def wait_for_decision(rollback: str) -> None:
+    """Until the ledger shows one: suspends this run with the form, and asks again after an answer that does not count.
+
+    A run that goes on starts from the top: its tag says which question is the open one, so that an answer that did not
+    count when it was given is never looked at again. By now it might count, and another one was given since.
+    """
+    said: str | None = None
+    while (state := _state(rollback)).state == "requested" and _edge.site().policies.approval.required:
+        plan = RollbackPlan.from_json(dict(state.plan))
+        number = _edge.tagged(ASKED)
+        if number is None:
+            number = _edge.tag(ASKED, "1")
+            _edge.markdown(
+                f"rollback-plan-{rollback}",
+                plan_lines(state, plan, told(state, plan)),
+                description=f"What rolling {plan.run} back to step {plan.target.step} would do",
+            )
+        form = question(state, plan, told(state, plan), said=said)
+        answer = suspend_flow_run(wait_for_input=form, key=f"approval-{number}", timeout=waits_seconds(state))
+        if _state(rollback).state == "requested":
+            said = decide(rollback, answer)
+        if said is not None:
+            get_run_logger().warning("%s: asking again", said)
+            _edge.tag(ASKED, str(int(number) + 1))
+
+
+def question(state: RollbackState, plan: RollbackPlan, lines: Iterable[Line], *, said: str | None) -> type[Approval]:
+    """The approval form, with the plan as its text."""
+    return Approval.with_initial_data(description="\n".join(plan_lines(state, plan, lines, said=said)))
+
+
+@_edge.step
+def settled(rollback: str) -> RollbackState:
+    """What the ledger says now; a request whose time is over is ended by that."""
+    here = _edge.site()
+    rollback_decide.expire(here)
+    return rollback_request.find(here, rollback)[1]
 
 
 def remembered() -> str | None:
@@ -151,41 +229,36 @@ def remembered() -> str | None:
 
 
 def remember(rollback: str) -> str:
-    """Tags this flow run with its rollback."""
+    """Tags this flow run with its rollback, and names it by that."""
+    _edge.tag(_edge.ROLLBACK_TAG, rollback)
     with get_client(sync_client=True) as client:
-        client.update_flow_run(UUID(flow_run.id), tags=[*flow_run.tags, _edge.ROLLBACK_TAG + rollback])
+        client.update_flow_run(UUID(flow_run.id), name=_name(rollback))
     return rollback
 
 
-def question(state: RollbackState, plan: RollbackPlan) -> type[Approval]:
-    """The approval form, with the plan as its text."""
-    return Approval.with_initial_data(description="\n".join(plan_lines(state, plan)))
-
-
 def waits_seconds(state: RollbackState) -> int:
-    """How long the form stays open: as long as the request does."""
+    """How long the form stays open: longer than the request, which the sweep ends; Prefect would only say `Failed`."""
     left = state.expires_at - _edge.site().now()
-    return max(_SHORTEST_WAIT_SECONDS, int(left.total_seconds()))
+    return max(0, int(left.total_seconds())) + _AFTER_EXPIRY_SECONDS
 
 
-def plan_lines(state: RollbackState, plan: RollbackPlan) -> list[str]:
-    """The plan for people: target, data, what is given up, from where, how long, and what to type to approve."""
-    took = "how long is not known" if plan.estimated_seconds is None else f"about {plan.estimated_seconds:g} s"
+def told(state: RollbackState, plan: RollbackPlan) -> tuple[Line, ...]:
+    """What is to be known of the plan, as this node sees it now."""
+    here = _edge.site()
+    return briefing(here.ledger.run(plan.run), plan, around(here, plan.run), standing=state)
+
+
+def plan_lines(
+    state: RollbackState, plan: RollbackPlan, lines: Iterable[Line], *, said: str | None = None
+) -> list[str]:
+    """The plan as Markdown, and how to answer. said: what was wrong with the answer before."""
+    again = [f"**{_edge.plain(said)}.** The question stands:", ""] if said else []
     return [
-        f"## Roll **{plan.run}** back to step **{plan.target.step}**",
-        f"- record `{plan.target.record[:12]}`, saved {plan.target.saved_at:%Y-%m-%d %H:%M:%S} UTC",
-        f"- {plan.size_bytes:,} bytes from {plan.source_tier or 'nowhere'}, {took}",
-        *[
-            f"- data {_edge.plain(item.repository)} at commit `{item.commit[:12]}`, as branch `{item.opens_branch}`"
-            for item in plan.data
-        ],
-        f"- gives up {len(plan.gives_up.records)} record(s), {plan.gives_up.steps} steps, {plan.gives_up.hours:g} hours",
-        *[f"- affects {_edge.plain(one.run)} `{one.record[:12]}`: {_edge.plain(one.why)}" for one in plan.affected],
-        *[f"- {name.replace('_', '-')}" for name, is_set in plan.flags.as_json().items() if is_set],
-        *[f"- {_edge.plain(note)}" for note in plan.notes],
-        f"- why: {_edge.plain(plan.reason)} ({_edge.plain(plan.requester)})",
+        *again,
+        f"## Roll **{_edge.plain(plan.run)}** back to step **{plan.target.step}**?",
+        *[f"- **{label}**: {_edge.code(text) if label == 'after' else _edge.plain(text)}" for label, text in lines],
         "",
-        f"plan digest: `{plan.digest[:12]}`",
+        f"To approve, type `{plan.digest[:12]}` as plan digest. To refuse, say why as reason.",
         "",
         f"or: `lakemark rollback approve {state.id} --digest {plan.digest[:12]}`",
     ]
@@ -202,4 +275,5 @@ def _result_lines(plan: RollbackPlan, result: dict[str, Any]) -> list[str]:
         f"- timeline {result['timeline']}",
         f"- checkpoint in `{result['checkpoint_dir']}`",
         *branches,
+        f"- next: `lakemark resume {plan.run} --to {around(_edge.site(), plan.run).directory or 'DIR'}`",
     ]

@@ -6,19 +6,28 @@ from typing import Any, Final
 
 from prefect import flow, get_run_logger
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import FlowFilter, FlowFilterName, FlowRunFilter, FlowRunFilterState
+from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterTags,
+)
 from prefect.client.schemas.filters import FlowRunFilterStateType as StateTypes
-from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun, StateType
 from prefect.client.schemas.responses import SetStateStatus
 
 from flows import _edge
 from lakemark.model.ledger import RollbackState
 from lakemark.model.names import not_read, printable
 from lakemark.ports import Site
+from lakemark.services import rollback_decide
+from lakemark.services.rollback_request import open_rollbacks
 from lakemark.services.sweep import Swept
 from lakemark.services.sweep import sweep as sweep_site
 
 ROLLBACK_FLOW: Final = "rollback"
+CANCELLED_IN_PREFECT: Final = "somebody-in-prefect"
 _PAGE: Final = 200
 
 
@@ -46,6 +55,25 @@ def follow_the_ledger() -> list[str]:
         ]
 
 
+@_edge.step
+def follow_prefect() -> list[str]:
+    """Refuses the open requests whose flow run was cancelled in Prefect, and for which no other one waits.
+
+    Answers what was refused, a sentence each. A person who cancels has said no; Prefect does not tell who that was.
+    """
+    here = _edge.site(actor=CANCELLED_IN_PREFECT)
+    said: list[str] = []
+    with get_client(sync_client=True) as client:
+        for _, request in list(open_rollbacks(here)):
+            runs = _of(client, request)
+            ended = [run for run in runs if run.state_type == StateType.CANCELLED]
+            if ended and all(run.state_type in TERMINAL_STATES for run in runs):
+                reason = f"its flow run {ended[0].name} was cancelled in Prefect, which does not say by whom"
+                rollback_decide.refuse(here, request.id, reason=reason)
+                said.append(f"refused {request.id}: {reason}")
+    return said
+
+
 @flow(name="sweep", log_prints=False, persist_result=False, result_serializer="json")
 def sweep(node: str | None = None, stale_after_minutes: int | None = None) -> dict[str, Any]:
     """One pass on this node. `node`: refuse on any other."""
@@ -54,8 +82,9 @@ def sweep(node: str | None = None, stale_after_minutes: int | None = None) -> di
         logger.info("scheduled too long ago: a newer run does this")
         return {"late": True}
     swept: Swept = find_and_finish(node)
+    cancelled: list[str] = follow_prefect()
     resumed: list[str] = follow_the_ledger()
-    for said in [*swept.said, *(f"{name} goes on" for name in resumed)]:
+    for said in [*swept.said, *cancelled, *(f"{name} goes on" for name in resumed)]:
         logger.info(said)
     pending = [{"what": one.what, "why": one.why} for one in swept.pending]
     pending += [{"what": not_read(path), "why": why} for path, why in swept.unreadable]
@@ -77,6 +106,12 @@ def _decided(here: Site) -> dict[str, RollbackState]:
         for state in here.ledger.run(run).rollbacks.values()
         if state.state != "requested"
     }
+
+
+def _of(client: SyncPrefectClient, request: RollbackState) -> list[FlowRun]:
+    tag = FlowRunFilter(tags=FlowRunFilterTags(all_=[_edge.ROLLBACK_TAG + request.id]))
+    found: list[FlowRun] = client.read_flow_runs(flow_run_filter=tag, limit=_PAGE)
+    return found
 
 
 def _suspended(client: SyncPrefectClient) -> list[FlowRun]:

@@ -76,10 +76,10 @@ def test_a_rollback_brings_both_back(site, scratch, someone):
     site.ok("run", "open", "r1", "--repin")
     words = ("rollback", "request", "r1", "--to", "100", "--reason", "worse since the new data", "--while-running")
     asked = site.ok(*words)
-    (data,) = asked["plan"]["data"]
+    (data,) = asked["data"]
     assert (data["repository"], data["commit"]) == (scratch.repository, first)
-    assert asked["plan"]["data_changes"] == {"added": 0, "removed": 1, "changed": 1}
-    digest = asked["plan"]["plan"][:12]
+    assert asked["data_changes"] == {"added": 0, "removed": 1, "changed": 1}
+    digest = asked["plan"][:12]
     site.ok("rollback", "approve", asked["rollback"], "--digest", digest, environ=someone("bea"))
     applied = site.ok("rollback", "apply", asked["rollback"])
     (opened,) = applied["data"]
@@ -94,14 +94,14 @@ def test_data_whose_bytes_are_gone_refuses_a_rollback(site, scratch):
     site.ok("run", "open", "r1")
     commit(site, 100)
     assert scratch.collect(first, "train/1")
-    error = site.fails("rollback", "plan", "r1", "--to", "100", "--reason", "x", "--while-running")
+    error = site.fails("rollback", "plan", "r1", "--to", "100", "--reason", "because", "--while-running")
     assert error["exit_code"] == 7
     assert "train/1" in error["message"]
     assert "--model-only" in error["advice"]
     done = site("verify", "--json")
     assert done.code == 4
     assert [one["paths"] for one in done.json["data_lost"]] == [["train/1"]]
-    plan = site.ok("rollback", "plan", "r1", "--to", "100", "--reason", "x", "--while-running", "--model-only")
+    plan = site.ok("rollback", "plan", "r1", "--to", "100", "--reason", "because", "--while-running", "--model-only")
     assert plan["flags"]["model_only"] is True
 
 
@@ -135,5 +135,5 @@ def test_unknown_data_is_3_and_halves_are_2(site, scratch):
     assert refused["exit_code"] == 7
     assert f"run open r1 --repin --data {scratch.repository}/other" in refused["advice"]
     gone = f"{scratch.repository}/{'0' * 64}"
-    assert site.fails("bind", "r1@100", "--data", gone, "--reason", "x")["exit_code"] == 3
-    assert site.fails("bind", "r1@100", "--data", gone[:-4], "--reason", "x")["exit_code"] == 2
+    assert site.fails("bind", "r1@100", "--data", gone, "--reason", "because")["exit_code"] == 3
+    assert site.fails("bind", "r1@100", "--data", gone[:-4], "--reason", "because")["exit_code"] == 2

@@ -27,9 +27,9 @@ def test_a_request_makes_the_run_that_waits(site):
         (made,) = server.made
         assert made["tags"] == [f"rollback:{document['rollback']}"]
         assert made["idempotency_key"] == f"rollback:{document['rollback']}"
-        assert made["parameters"]["request"] == {
+        assert made["parameters"] == {
             "run": "r1",
-            "to": f"id:{document['plan']['target']['record']}",
+            "to": f"id:{document['target']['record']}",
             "reason": "the loss rises",
             "requester": "ana@node-a",
             "rollback": document["rollback"],
@@ -39,6 +39,10 @@ def test_a_request_makes_the_run_that_waits(site):
             "while_running": True,
         }
         assert site.ok(*ASK, environ=environ(server))["flow_run"] == "run-0"
+        # The entry came before the flow run: Prefect knows which one it is, by its tag.
+        shown = site.ok("rollback", "show", document["rollback"], environ=environ(server))
+        assert (shown["flow_run"], shown["url"]) == ("run-0", document["url"])
+        assert document["url"] in site("rollback", "show", document["rollback"], environ=environ(server)).out
     entries = [one["kind"] for one in site.ok("log", "r1")["entries"]]
     assert entries.count("rollback_requested") == 1
 
@@ -54,7 +58,7 @@ HICCUPS = [
 def test_an_approval_lets_the_run_go_on(site, someone, hiccups):
     with serving(Server(hiccups=hiccups)) as server:
         asked = site.ok(*ASK, environ=environ(server))
-        digest = asked["plan"]["plan"][:12]
+        digest = asked["plan"][:12]
         told = site.ok(
             "rollback", "approve", asked["rollback"], "--digest", digest, environ=environ(server, **someone("bea"))
         )
@@ -65,7 +69,9 @@ def test_an_approval_lets_the_run_go_on(site, someone, hiccups):
 def test_a_refusal_too(site, someone):
     with serving(Server()) as server:
         asked = site.ok(*ASK, environ=environ(server))
-        site.ok("rollback", "refuse", asked["rollback"], "--reason", "no", environ=environ(server, **someone("bea")))
+        site.ok(
+            "rollback", "refuse", asked["rollback"], "--reason", "not now", environ=environ(server, **someone("bea"))
+        )
         assert [one["decision"] for one in server.answers] == ["refuse"]
 
 
@@ -74,7 +80,7 @@ def test_a_run_that_has_not_started_reads_the_ledger_itself(site, someone):
         server.state = "SCHEDULED"
         asked = site.ok(*ASK, environ=environ(server))
         bea = environ(server, **someone("bea"))
-        done = site("rollback", "approve", asked["rollback"], "--digest", asked["plan"]["plan"][:12], environ=bea)
+        done = site("rollback", "approve", asked["rollback"], "--digest", asked["plan"][:12], environ=bea)
         assert (done.code, server.answers) == (0, [])
         assert "did not go on" not in done.err
 
@@ -84,8 +90,9 @@ def test_with_prefect_down_the_decision_stands(site, someone, free_port):
     done = site(*ASK, "--json", environ=down)
     assert done.code == 0
     assert (done.json["flow_run"], done.json["url"]) == (None, None)
+    assert site.ok("rollback", "show", done.json["rollback"], environ=down)["flow_run"] is None
     assert "The request stands" in done.err
-    name, digest = done.json["rollback"], done.json["plan"]["plan"][:12]
+    name, digest = done.json["rollback"], done.json["plan"][:12]
     approved = site("rollback", "approve", name, "--digest", digest, "--json", environ=down | someone("bea"))
     assert (approved.code, approved.json["state"]) == (0, "approved")
     assert "The decision stands" in approved.err

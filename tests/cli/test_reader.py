@@ -63,8 +63,8 @@ WRITING = (
     ("sweep",),
     ("tier", "init", "cold"),
     ("verify", "r1"),
-    ("rollback", "request", "r1", "--to", "5", "--reason", "x"),
-    ("bind", "r1", "--data", f"data/{'a' * 64}", "--reason", "x"),
+    ("rollback", "request", "r1", "--to", "5", "--reason", "because"),
+    ("bind", "r1", "--data", f"data/{'a' * 64}", "--reason", "because"),
 )
 
 

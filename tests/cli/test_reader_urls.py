@@ -115,7 +115,7 @@ def test_a_history_that_was_replaced_is_refused_whole(trained, url, how):
     before = trained.home / "before.git"
     shutil.copytree(trained.home / "ledger.git", before)
     trained.ok("run", "open", "r0", environ=on_the_site(trained))
-    trained.ok("run", "close", "r1", "--reason", "x", environ=on_the_site(trained))
+    trained.ok("run", "close", "r1", "--reason", "because", environ=on_the_site(trained))
     begin(trained, f"{url}/ledger.git")
     trained.ok("ls")
     refs = references(trained.home / "reader/ledger.git")

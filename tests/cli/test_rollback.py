@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cli.keys import PLAN, has
+from tests.cli.keys import PLAN, RECORD, has
 
 ASK = ("--model-only", "--while-running", "--reason", "the loss rises")
 
@@ -28,13 +28,13 @@ def test_a_plan_is_kept_beside_the_ledger(trained):
 
 
 def test_without_data_only_the_model_can_go_back(trained):
-    error = trained.fails("rollback", "plan", "r1", "--to", "100", "--reason", "x", "--while-running")
+    error = trained.fails("rollback", "plan", "r1", "--to", "100", "--reason", "because", "--while-running")
     assert error["exit_code"] == 7
     assert "bind" in error["advice"]
 
 
 def test_a_run_that_still_writes_is_refused(trained):
-    error = trained.fails("rollback", "plan", "r1", "--to", "100", "--reason", "x", "--model-only")
+    error = trained.fails("rollback", "plan", "r1", "--to", "100", "--reason", "because", "--model-only")
     assert error["exit_code"] == 7
     assert "--while-running" in error["advice"]
 
@@ -47,12 +47,19 @@ def test_every_way_to_say_how_far(trained, to):
 
 def test_request_says_what_to_paste(asked):
     trained, document = asked
-    has(document, ["rollback", "plan", "flow_run", "url", "approve"])
+    has(document, ["rollback", *PLAN, "flow_run", "url", "approve"])
+    shown = trained.ok("rollback", "show", document["rollback"])
+    assert {name: shown[name] for name in PLAN if name != "target"} == {
+        name: document[name] for name in PLAN if name != "target"
+    }
+    record = trained.ok("show", "r1@100")
+    for target in (document["target"], shown["target"]):
+        # When retention would let it go is told as of the moment of asking.
+        assert {name: target[name] for name in RECORD if name not in ("expires_at", "kept_by")} == {
+            name: record[name] for name in RECORD if name != "expires_at"
+        }
     assert document["flow_run"] is None
-    assert (
-        document["approve"]
-        == f"lakemark rollback approve {document['rollback']} --digest {document['plan']['plan'][:12]}"
-    )
+    assert document["approve"] == f"lakemark rollback approve {document['rollback']} --digest {document['plan'][:12]}"
     again = trained.ok("rollback", "request", "r1", "--to", 100, *ASK)
     assert again["rollback"] == document["rollback"]
     (row,) = trained.ok("rollback", "ls")["rollbacks"]
@@ -62,7 +69,7 @@ def test_request_says_what_to_paste(asked):
 
 def test_who_asked_can_not_approve_at_once(asked):
     trained, document = asked
-    digest = document["plan"]["plan"][:12]
+    digest = document["plan"][:12]
     assert trained.fails("rollback", "approve", document["rollback"], "--digest", digest)["exit_code"] == 7
     assert (
         trained.fails("rollback", "approve", document["rollback"], "--digest", digest, "--as", "bea")["exit_code"] == 7
@@ -72,7 +79,7 @@ def test_who_asked_can_not_approve_at_once(asked):
 
 def test_approve_and_apply(asked, someone):
     trained, document = asked
-    name, digest = document["rollback"], document["plan"]["plan"]
+    name, digest = document["rollback"], document["plan"]
     wrong = trained.fails("rollback", "approve", name, "--digest", "0123456789ab", environ=someone("bea"))
     assert wrong["exit_code"] == 7
     approved = trained.ok(
@@ -100,9 +107,7 @@ def test_approve_and_apply(asked, someone):
 def test_as_of_keeps_what_was_known_then_apart(asked, someone):
     trained, document = asked
     at = trained.ok("show", "r1@300")["recorded_at"]
-    trained.ok(
-        "rollback", "approve", document["rollback"], "--digest", document["plan"]["plan"][:12], environ=someone("bea")
-    )
+    trained.ok("rollback", "approve", document["rollback"], "--digest", document["plan"][:12], environ=someone("bea"))
     trained.ok("rollback", "apply", document["rollback"])
     answer = trained.ok("as-of", "r1", at)
     assert answer["latest"]["step"] == 100
@@ -122,7 +127,7 @@ def test_refuse_ends_it(asked, someone):
     name = document["rollback"]
     refused = trained.ok("rollback", "refuse", name, "--reason", "the data is fine", environ=someone("bea"))
     assert refused["state"] == "refused"
-    digest = document["plan"]["plan"][:12]
+    digest = document["plan"][:12]
     assert trained.fails("rollback", "approve", name, "--digest", digest, environ=someone("bea"))["exit_code"] == 7
     assert trained.fails("rollback", "apply", name)["exit_code"] == 7
 
@@ -140,6 +145,77 @@ def test_a_plan_that_nobody_requested_needs_approval_elsewhere(trained):
     error = trained.fails("rollback", "apply", plan[:12])
     assert error["exit_code"] == 7
     assert error["advice"].startswith("lakemark rollback request r1 --to id:")
+
+
+def test_a_plan_applied_again_gives_the_same_answer(trained):
+    plan = trained.ok("rollback", "plan", "r1", "--to", "200", *ASK)["plan"]
+    applied = trained.ok("rollback", "apply", plan[:12], "--dir", "back")
+    tips = trained.tips()
+    for identity in (plan[:12], applied["rollback"], plan):
+        assert trained.ok("rollback", "apply", identity) == applied
+    assert trained.tips() == tips
+    assert not (trained.home / "restores").exists()
+
+
+@pytest.mark.parametrize("reason", ["", " ", "x", "no", "  x  ", "x" * 1001])
+def test_a_reason_has_3_to_1000_characters_wherever_one_is_given(shared, reason):
+    for words in (
+        ("rollback", "plan", "r1", "--to", "200"),
+        ("rollback", "request", "r1", "--to", "200"),
+        ("rollback", "refuse", "rb-0123456789"),
+        ("run", "close", "r1"),
+        ("bind", "r1@100", "--data", f"data/{'a' * 64}"),
+    ):
+        assert shared.fails(*words, "--reason", reason)["exit_code"] == 2
+    assert shared.ok("rollback", "plan", "r1", "--to", "200", "--reason", "bad", *ASK[:2])["reason"] == "bad"
+
+
+def test_show_says_who_and_why(asked, someone):
+    trained, document = asked
+    name, digest = document["rollback"], document["plan"][:12]
+    trained.ok("rollback", "approve", name, "--digest", digest, "--as", "Bea", environ=someone("bea"))
+    text = trained("rollback", "show", name).out
+    assert "by Bea (bea@node-a)" in text
+    assert "by ana@node-a: the loss rises" in text
+    assert "{" not in text, "a dict is nobody's prose"
+    trained.ok("rollback", "refuse", name, "--reason", "the data is fine", environ=someone("cleo"))
+    text = trained("rollback", "show", name).out
+    assert f"{name} is refused" in text
+    assert "by cleo@node-a: the data is fine" in text
+    shown = trained.ok("rollback", "show", name)
+    assert (shown["ended_by"], shown["ended_why"]) == ("cleo@node-a", "the data is fine")
+
+
+def test_a_request_that_a_timeline_overtook_waits_for_nobody(asked, someone):
+    trained, first = asked
+    other = trained.ok("rollback", "request", "r1", "--to", 200, *ASK)
+    bea = someone("bea")
+    trained.ok("rollback", "approve", other["rollback"], "--digest", other["plan"][:12], environ=bea)
+    trained.ok("rollback", "apply", other["rollback"])
+    shown = trained.ok("rollback", "show", first["rollback"])
+    assert (shown["state"], shown["ended_why"]) == ("overtaken", "the run went on in timeline 2")
+    assert "to approve" not in trained("rollback", "show", first["rollback"]).out
+    assert "waits for approval" not in trained("status").out
+    refused = trained.fails("rollback", "approve", first["rollback"], "--digest", first["plan"][:12], environ=bea)
+    assert refused["exit_code"] == 5
+    assert trained.fails("rollback", "apply", first["rollback"])["exit_code"] == 5
+
+
+def test_the_plan_says_what_has_to_be_known_at_night(asked):
+    trained, document = asked
+    text = trained("rollback", "show", document["rollback"]).out
+    for told in (
+        "step 300",
+        "loss 100",
+        "loss 300",
+        " ago)",
+        "may approve alone from",
+        "restores/rb-",
+        "stop the trainer",
+    ):
+        assert told in text
+    assert f"lakemark resume r1 --to {trained.home / 'out'}" in text
+    assert f"lakemark rollback refuse {document['rollback']} --reason" in text
 
 
 def test_unknown_ones_are_3(trained):

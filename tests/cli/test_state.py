@@ -246,7 +246,7 @@ def test_a_full_capacity_of_hot_is_found_by_doctor(trained):
 
 def test_signed_decisions_are_not_promised(trained):
     trained.settings("approval:\n", "approval:\n  allowed_signers: signers\n")
-    for words in (["verify", "r1@100"], ["rollback", "request", "r1", "--to", "100", "--reason", "x"]):
+    for words in (["verify", "r1@100"], ["rollback", "request", "r1", "--to", "100", "--reason", "because"]):
         error = trained.fails(*words)
         assert error["exit_code"] == 2
         assert "checks no signatures" in error["message"]

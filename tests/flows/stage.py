@@ -129,14 +129,14 @@ class Stage:
     def asks(self, run: str, **request: object) -> str:
         """The flow run of a rollback's request, as the form makes it."""
         asked = {"run": run, "to": "100", "reason": "the loss went up", "requester": "ana"} | request
-        return self.deployments.start("rollback", {"request": asked})
+        return self.deployments.start("rollback", asked)
 
     def suspended(self, flow_run: str, *, within_seconds: float = 120) -> RollbackState:
         """Waits until the run is suspended; answers the request it made."""
         kind = self.deployments.wait(flow_run, WAITING, within_seconds=within_seconds)
         assert kind in WAITING, self.flow_run(flow_run)["state"]["message"]
         (tag,) = [tag for tag in self.flow_run(flow_run)["tags"] if tag.startswith("rollback:")]
-        run = self.flow_run(flow_run)["parameters"]["request"]["run"]
+        run = self.flow_run(flow_run)["parameters"]["run"]
         return self.state(run).rollbacks[tag.removeprefix("rollback:")]
 
     def ended(self, flow_run: str, *, within_seconds: float = 120) -> tuple[str, str]:
@@ -199,7 +199,7 @@ class Engine:
     def suspended(self, flow: Flow, run: str, **request: object) -> tuple[UUID, RollbackState]:
         """A rollback's flow run that waits for its answer, and the request it made."""
         asked = {"run": run, "to": "100", "reason": "the loss went up", "requester": "ana"} | request
-        identity = self.create("rollback", {"request": asked})
+        identity = self.create("rollback", asked)
         assert self.run(flow, identity) is None
         return identity, self.stage.suspended(str(identity))
 

@@ -16,10 +16,11 @@ from prefect.settings import (
 )
 
 from flows import _edge
-from flows.commit import Save, commit
+from flows.commit import commit
 from flows.demote import demote
-from flows.restore import Wanted, restore
-from flows.resume import Job, resume
+from flows.restore import restore
+from flows.resume import resume
+from flows.rollback import roll_back
 from flows.sweep import sweep
 from flows.verify import verify
 from lakemark.errors import Corrupt, LakemarkError, NotFound, Refused, StoreUnavailable
@@ -49,11 +50,11 @@ def test_commit_seals_a_save_once(engine):
     stage = engine.stage
     stage.open("committing")
     path = stage.save("committing", 100)
-    first, again = (commit(Save(run="committing", step=100, name=path.name)) for _ in range(2))
+    first, again = (commit(run="committing", step=100, name=path.name) for _ in range(2))
     assert (first["new"], again["new"]) == (True, False)
     assert first["record"] == again["record"] == next(iter(stage.state("committing").records))
     with pytest.raises(NotFound, match="no registered directory on node-a"):
-        commit(Save(run="never-opened", step=1, name="step-1"))
+        commit(run="never-opened", step=1, name="step-1")
 
 
 def test_sweep_finds_what_a_trainer_announced(engine):
@@ -94,22 +95,22 @@ def test_restore_brings_the_bytes_back_below_restore_root(engine):
     stage = engine.stage
     run = stage.trained("restoring", 100)
     (record,) = stage.state(run).records
-    done = restore(Wanted(run=run, record=record, name="back"))
+    done = restore(run=run, record=record, name="back")
     found = {path.name: path.read_bytes() for path in (stage.home / "restores" / "back").iterdir()}
     assert found == {path.name: path.read_bytes() for path in (stage.out(run) / "step-100").iterdir()}
     assert (done["path"], done["verified"]) == (str(stage.home / "restores" / "back"), True)
     assert sum(source["files"] for source in done["sources"]) == 2
     with pytest.raises(LakemarkError, match="back"):
-        restore(Wanted(run=run, record=record, name="back"))
+        restore(run=run, record=record, name="back")
 
 
 def test_resume_fills_the_registered_directory(engine):
     stage = engine.stage
     run = stage.trained("resuming", 100, 200)
     shutil.rmtree(stage.out(run))
-    done = resume(Job(run=run, job="night-2"))
+    done = resume(run=run, job="night-2")
     assert (done["step"], done["path"].startswith(str(stage.out(run)))) == (200, True)
-    assert resume(Job(run=run, job="night-2"))["record"] == done["record"]
+    assert resume(run=run, job="night-2")["record"] == done["record"]
 
 
 def test_resume_passes_gaps_over_until_they_are_accepted(engine):
@@ -121,10 +122,10 @@ def test_resume_passes_gaps_over_until_they_are_accepted(engine):
     trainer.saved(path, step=100, roles={"model.bin": "weights", "optim.bin": "optimizer"}, present=["scheduler"])
     assert sweep()["committed"]
     with pytest.raises(NotFound, match="step 100, has no rng"):
-        resume(Job(run="gapped", job="1"))
+        resume(run="gapped", job="1")
     with pytest.raises(NotFound, match="no rng"):
-        resume(Job(run="gapped", job="1", without=["dataloader"]))
-    done = resume(Job(run="gapped", job="1", without=["rng"]))
+        resume(run="gapped", job="1", without=["dataloader"])
+    done = resume(run="gapped", job="1", without=["rng"])
     assert (done["step"], done["accepted_gaps"], done["passed_over"]) == (100, ["no rng"], [])
 
 
@@ -150,11 +151,11 @@ def test_verify_fails_after_it_recorded_the_damage(engine):
 @pytest.mark.parametrize(
     ("run", "parameters"),
     [
-        (commit, {"save": {"run": "x", "step": 1, "name": "n", "node": "node-b"}}),
+        (commit, {"run": "x", "step": 1, "name": "n", "node": "node-b"}),
         (sweep, {"node": "node-b"}),
         (demote, {"node": "node-b"}),
-        (restore, {"wanted": {"run": "x", "record": "0" * 64, "name": "n", "node": "node-b"}}),
-        (resume, {"asked": {"run": "x", "job": "1", "node": "node-b"}}),
+        (restore, {"run": "x", "record": "0" * 64, "name": "n", "node": "node-b"}),
+        (resume, {"run": "x", "job": "1", "node": "node-b"}),
         (verify, {"run": "guarded", "node": "node-b"}),
     ],
     ids=lambda value: getattr(value, "name", ""),
@@ -249,18 +250,22 @@ def test_an_unknown_run_is_said_and_leaves_nothing(engine):
     runs = list(engine.stage.site().ledger.runs())
     for name in ("no-such-run", "../../x", "site"):
         with pytest.raises(LakemarkError):
-            restore(Wanted(run=name, record="0" * 64, name="x"))
+            restore(run=name, record="0" * 64, name="x")
         with pytest.raises(LakemarkError):
-            resume(Job(run=name, job="1"))
+            resume(run=name, job="1")
     assert list(engine.stage.site().ledger.runs()) == runs
 
 
 def test_a_wrong_parameter_is_refused_before_there_is_a_run_or_before_it_does_anything(engine):
     good = {"run": "r", "to": "3d", "reason": "loss up", "requester": "ana"}
-    for bad in ({"reasn": "typo"}, {"reason": "x"}, {"to": ""}):
+    for bad in ({"reason": "x"}, {"reason": "x" * 1001}, {"to": ""}, {"run": ""}, {"requester": "a"}):
         with pytest.raises(PrefectHTTPStatusError, match=r"409.*Validation failed"):
-            engine.create("rollback", {"request": good | bad})
+            engine.create("rollback", good | bad)
     # Prefect takes a name it does not know, and the run fails at its start.
-    identity = engine.create("sweep", {"stale_after_minuts": 10})
-    with pytest.raises((SignatureMismatchError, ParameterBindError)):
-        engine.run(sweep, identity)
+    for name, of, given in (
+        ("sweep", sweep, {"stale_after_minuts": 10}),
+        ("rollback", roll_back, good | {"too": "3d"}),
+    ):
+        identity = engine.create(name, given)
+        with pytest.raises((SignatureMismatchError, ParameterBindError)):
+            engine.run(of, identity)

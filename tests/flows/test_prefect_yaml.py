@@ -206,7 +206,7 @@ def change(document, name, path, value):
         ("sweep", ["schedule"], {"interval": 5}, "deployments.sweep.schedule: not used here"),
         ("verify", ["schedules", 0, "cron"], "30 25 * * *", "deployments.verify.schedules: "),
         ("verify", ["schedules", 0, "timezone"], ..., "deployments.verify.schedules.timezone: missing"),
-        ("restore", ["schedules"], [{"interval": 60, "slug": "x"}], "schedules.parameters.wanted: missing"),
+        ("restore", ["schedules"], [{"interval": 60, "slug": "x"}], "schedules.parameters.name: missing"),
     ],
     ids=lambda value: ".".join(map(str, value)) if isinstance(value, list) else None,
 )  # fmt: skip

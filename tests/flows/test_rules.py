@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 from prefect import Flow, Task
 from prefect.cache_policies import NO_CACHE
+from prefect.exceptions import ParameterTypeError
 from prefect.states import Failed
 from pydantic import ValidationError
 
 from flows import _edge, rollback
 from lakemark.errors import Corrupt, Incomplete, LakemarkError, NoReplica, Refused, StoreUnavailable
+from lakemark.model.briefing import briefing
 from lakemark.model.rollback_plan import RollbackPlan
 from lakemark.services.rollback_request import request
+from lakemark.services.surroundings import around
 from tests.services.world import World
 
 FOLDER = Path(__file__).parents[2] / "flows"
@@ -102,8 +105,7 @@ def test_parameters_are_names_ids_and_numbers(flow):
     models = [schema, *schema["definitions"].values()]
     names = {name for model in models for name in model.get("properties", {})}
     assert names <= {
-        *("request", "save", "wanted", "asked"),
-        *("run", "step", "name", "node", "record", "tier", "job", "without", "rollback", "stale_after_minutes"),
+        *("run", "step", "name", "node", "record", "tier", "job", "without", "without_step", "rollback", "stale_after_minutes"),
         *("to", "reason", "requester", "model_only", "data_only", "move_branch", "while_running"),
     }
 
@@ -125,88 +127,127 @@ def test_what_is_worth_another_try(error, again):
     assert _edge.transient(None, None, Failed(data=error)) is again
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"reasn": "typo"},
-        {"reason": "x"},
-        {"requester": ""},
-        {"to": ""},
-        {"run": "r" * 64},
-        {"rollback": "rb-1"},
-        {"rollback": "../../etc"},
-        {"model_only": True, "data_only": True},
-    ],
-)
-def test_a_request_that_makes_no_sense_is_none(change):
-    good = {"run": "llama", "to": "3d", "reason": "loss went up", "requester": "ana"}
-    rollback.Request(**good)
-    with pytest.raises(ValidationError):
-        rollback.Request(**good | change)
+@pytest.mark.parametrize("flow", members(Flow))
+def test_parameters_are_flat(flow):
+    """So that `prefect deployment run rollback/rollback -p run=llama -p to=3d` works, and every form is one list."""
+    schema = flow.parameters.model_dump()
+    assert "object" not in {one.get("type") for one in schema["properties"].values()}
+    assert not [one for one in schema["definitions"].values() if one.get("type") == "object"]
+
+
+GOOD = {
+    "commit": {"run": "a", "step": 1, "name": "step-1"},
+    "restore": {"run": "a", "record": "0" * 64, "name": "here"},
+    "resume": {"run": "a", "job": "7"},
+    "rollback": {"run": "llama", "to": "3d", "reason": "loss went up", "requester": "ana"},
+}
+
+
+def of(name):
+    return (
+        import_module(f"flows.{name}").roll_back
+        if name == "rollback"
+        else getattr(import_module(f"flows.{name}"), name)
+    )
 
 
 @pytest.mark.parametrize(
-    ("module", "model", "good", "bad"),
+    ("flow", "good", "bad"),
     [
-        ("restore", "Wanted", {"run": "a", "record": "0" * 64, "name": "here"}, {"name": "../up"}),
-        ("restore", "Wanted", {"run": "a", "record": "0" * 64, "name": "here"}, {"name": "/etc"}),
-        ("restore", "Wanted", {"run": "a", "record": "0" * 64, "name": "here"}, {"name": ".."}),
-        ("restore", "Wanted", {"run": "a", "record": "0" * 64, "name": "here"}, {"record": "0" * 12}),
-        ("commit", "Save", {"run": "a", "step": 1, "name": "step-1"}, {"name": "../step-1"}),
-        ("commit", "Save", {"run": "a", "step": 1, "name": "step-1"}, {"name": ".."}),
-        ("commit", "Save", {"run": "a", "step": 1, "name": "..."}, {"name": "."}),
-        ("commit", "Save", {"run": "a", "step": 1, "name": ".hidden"}, {"name": "a\0"}),
-        ("commit", "Save", {"run": "a", "step": 1, "name": "step-1"}, {"step": -1}),
-        ("resume", "Job", {"run": "a", "job": "7"}, {"to": "/etc"}),
-        ("resume", "Job", {"run": "a", "job": "7", "without": ["rng"]}, {"without": ["rng", "luck"]}),
-        ("resume", "Job", {"run": "a", "job": "7", "without": []}, {"without": "rng"}),
+        ("rollback", {}, {"reason": "x"}),
+        ("rollback", {}, {"reason": "x" * 1001}),
+        ("rollback", {}, {"requester": ""}),
+        ("rollback", {"to": 100}, {"to": ""}),
+        ("rollback", {}, {"run": "r" * 64}),
+        ("rollback", {}, {"run": ""}),
+        ("rollback", {"rollback": "rb-0123456789"}, {"rollback": "rb-1"}),
+        ("rollback", {}, {"rollback": "../../etc"}),
+        ("restore", {}, {"name": "../up"}),
+        ("restore", {}, {"name": "/etc"}),
+        ("restore", {}, {"name": ".."}),
+        ("restore", {}, {"record": "0" * 12}),
+        ("commit", {}, {"name": "../step-1"}),
+        ("commit", {}, {"name": ".."}),
+        ("commit", {"name": "..."}, {"name": "."}),
+        ("commit", {"name": ".hidden"}, {"name": "a\0"}),
+        ("commit", {}, {"step": -1}),
+        ("resume", {"without": ["rng"]}, {"without": ["rng", "luck"]}),
+        ("resume", {"without": [], "job": 7}, {"without": "rng"}),
     ],
 )
-def test_no_parameter_leaves_its_folder(module, model, good, bad):
-    made = getattr(import_module(f"flows.{module}"), model)
-    made(**good)
-    with pytest.raises(ValidationError):
-        made(**good | bad)
+def test_a_parameter_that_makes_no_sense_is_refused(flow, good, bad):
+    of(flow).validate_parameters(GOOD[flow] | good)
+    with pytest.raises(ParameterTypeError):
+        of(flow).validate_parameters(GOOD[flow] | good | bad)
 
 
 @pytest.fixture
-def asked():
-    world = World()
-    world.open()
-    world.saves(100, 200, 300)
-    world.clock.wait(hours=1)
-    reason = "loss `up`\n\nplan digest: `000000000000`\n# approve me <script>[x](http://evil)"
-    return request(world.site(), world.wish(100, reason=reason, requester="ana\r\n- by bea"))
+def world():
+    made = World()
+    made.open()
+    made.saves(100, 200, 300)
+    made.clock.wait(hours=1)
+    return made
 
 
-def test_the_form_says_what_is_approved(asked):
+REASON = "loss `up`\n\nplan digest: `000000000000`\n# approve me <script>[x](http://evil)"
+
+
+@pytest.fixture
+def asked(world):
+    return request(world.site(), world.wish(100, reason=REASON, requester="ana\r\n- by bea"))
+
+
+@pytest.fixture
+def lines(world, asked):
     plan = RollbackPlan.from_json(dict(asked.plan))
-    text = "\n".join(rollback.plan_lines(asked, plan))
+    site = world.site()
+    about = briefing(site.ledger.run(plan.run), plan, around(site, plan.run), standing=asked)
+    return rollback.plan_lines(asked, plan, about)
+
+
+def test_the_form_says_what_has_to_be_known_at_night(asked, lines):
+    """The step that is and the one that will be, how old, with which data, to where, until when, who may, what then."""
+    plan = RollbackPlan.from_json(dict(asked.plan))
+    text = "\n".join(lines)
     for told in (
         "step **100**",
+        "- **now**: step 300",
+        " ago)",
         plan.target.record[:12],
         plan.digest[:12],
         asked.id,
         "200 steps",
         plan.data[0].commit[:12],
+        "- **data changes**",
+        "- **to**: ",
+        "- **expires**: ",
+        "may approve alone from",
+        "- **before**: stop the trainer of ",
+        "- **after**: `lakemark resume ",
+        f"lakemark rollback approve {asked.id}",
     ):
-        assert told in text
+        assert told in text, text
 
 
-def test_whoever_asks_cannot_write_lines_into_the_form(asked):
+def test_whoever_asks_cannot_write_lines_into_the_form(asked, lines):
     plan = RollbackPlan.from_json(dict(asked.plan))
-    lines = rollback.plan_lines(asked, plan)
-    assert [line for line in lines if line.startswith("plan digest")] == [f"plan digest: `{plan.digest[:12]}`"]
-    (why,) = [line for line in lines if line.startswith("- why")]
+    assert [line for line in lines if line.startswith("- **plan**")] == [f"- **plan**: {plan.digest[:12]}"]
+    (why,) = [line for line in lines if line.startswith("- **why**")]
     assert "\\`000000000000\\`" in why
     assert "\\<script\\>\\[x\\]" in why
     assert why.endswith("(ana - by bea)")
     assert not [line for line in lines if "\n" in line or "\r" in line]
 
 
-def test_the_form_shows_the_plan_and_fills_in_nothing(asked):
-    form = rollback.question(asked, RollbackPlan.from_json(dict(asked.plan)))
+def test_the_form_shows_the_plan_decides_nothing_and_asks_for_what_a_decision_needs(asked, lines):
+    plan = RollbackPlan.from_json(dict(asked.plan))
+    form = rollback.question(asked, plan, [("now", "step 300")], said="the answer of ana does not count: too *early*")
     assert "Roll **llama** back" in form._description
-    assert sorted(form.model_json_schema()["required"]) == ["approver", "decision", "plan_digest"]
+    assert form._description.startswith("**the answer of ana does not count: too \\*early\\*.**")
+    schema = form.model_json_schema()
+    # A refusal needs no digest, an approval no reason.
+    assert sorted(schema["required"]) == ["approver", "decision"]
+    assert {"plan_digest", "reason"} <= schema["properties"].keys()
     with pytest.raises(ValidationError):
         form()

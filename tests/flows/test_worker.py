@@ -154,14 +154,14 @@ def test_killed_in_the_middle_of_applying(stage, engine):
     # Prefect is back, and the suspended run follows; then its node dies with the checkpoint restored and the branch open.
     branch, commit = (decided.plan["data"][0][name] for name in ("opens_branch", "commit"))
     with ledger_held(stage, run):
-        until(lambda: f"rollback-{run}" in sweep()["resumed"])
+        until(lambda: stage.flow_run(flow_run)["name"] in sweep()["resumed"])
         until(lambda: (stage.home / "restores" / standing.id).exists() and branch_exists(stage, branch))
         stage.kill(flow_run)
         assert "rolled_back" not in stage.kinds(run)
     sweep()
     assert "rolled_back" not in stage.kinds(run)
     request = {"run": run, "to": "100", "reason": "go on", "requester": "ana", "rollback": standing.id}
-    engine.run(roll_back, engine.create("rollback", {"request": request}))
+    engine.run(roll_back, engine.create("rollback", request))
     assert [found.state for found in stage.rollbacks(run)] == ["applied"]
     assert stage.kinds(run).count("rolled_back") == 1
     assert stage.repository.head(branch) == commit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
@@ -185,7 +186,12 @@ def _standing(here: Session, identity: str, *, dry_run: bool) -> RollbackState |
         return rollback_request.find(here.site, identity)[1]
     except NotFound:
         made = _kept(here, identity)
-    line = f"lakemark rollback request {made.run} --to id:{made.target.record[:16]} --reason '{made.reason}'"
+    key = f"plan:{made.digest}"
+    standing = here.site.ledger.run(made.run).rollbacks.get(rollback_request.identity_of(key))
+    if standing is not None:
+        # It was applied before, or begun: the same plan is the same rollback, and the same answer.
+        return standing
+    line = f"lakemark rollback request {made.run} --to id:{made.target.record[:16]} --reason {quote(made.reason)}"
     if here.site.policies.approval.required:
         raise Refused(f"the plan {made.digest[:12]} was never requested, and this site asks for approval", advice=line)
     if dry_run:
@@ -197,7 +203,7 @@ def _standing(here: Session, identity: str, *, dry_run: bool) -> RollbackState |
         requester=here.site.actor,
         at=made.at,
         flags=made.flags,
-        key=f"plan:{made.digest}",
+        key=key,
     )
     if here.site.ledger.run(made.run).timeline != made.timeline:
         raise Conflict(f"{made.run} has moved to another timeline since the plan was made", advice="Plan again.")

@@ -7,6 +7,7 @@ scheduled flow catches up.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lakemark.cli.prefect_api import PrefectApi
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_SECONDS: Final = 12.0
 _PAUSE_SECONDS: Final = 0.4
+_SOON_SECONDS: Final = 2.0
 _WAITING: Final = ("SCHEDULED", "PENDING")
 _TERMINAL: Final = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED", "CANCELLING")
 _MODEL: Final = ("model_only", "data_only", "move_branch", "while_running")
@@ -31,7 +33,7 @@ def begin(here: Session, state: RollbackState) -> tuple[str | None, str | None]:
     target = state.plan.get("target")
     record = target.get("record") if isinstance(target, dict) else None
     flags = state.plan.get("flags")
-    wish: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "run": state.plan.get("run"),
         "to": f"id:{record}",
         "reason": state.reason or "",
@@ -40,12 +42,29 @@ def begin(here: Session, state: RollbackState) -> tuple[str | None, str | None]:
         **({name: bool(flags.get(name)) for name in _MODEL} if isinstance(flags, dict) else {}),
     }
     try:
-        flow_run = api.create_rollback(rollback=state.id, parameters={"request": wish})
+        flow_run = api.create_rollback(rollback=state.id, parameters=parameters)
     except LakemarkError as error:
         here.warn(f"no flow run: {error}")
         here.warn(f"The request stands. Approve it with `lakemark rollback approve {state.id}`, then apply it.")
         return None, None
     return flow_run, api.page_of(flow_run)
+
+
+def found(here: Session, state: RollbackState) -> tuple[str | None, str | None]:
+    """The newest flow run of a rollback and its page; a request made by the command line names none itself.
+
+    Both None where there is none, and where no Prefect answers soon: showing a rollback works without it.
+    """
+    api = PrefectApi.of(here.parts.keys)
+    if api is None:
+        return state.flow_run, None
+    api = replace(api, timeout_seconds=_SOON_SECONDS)
+    try:
+        runs = sorted(api.runs_of(state.id, state.flow_run), key=lambda run: str(run.get("created") or ""))
+    except LakemarkError:
+        runs = []
+    flow_run = str(runs[-1]["id"]) if runs else state.flow_run
+    return flow_run, api.page_of(flow_run) if flow_run else None
 
 
 def tell(here: Session, state: RollbackState, *, approver: str) -> str | None:

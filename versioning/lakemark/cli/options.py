@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter, Token
 
 from lakemark.errors import Usage, quoted
+from lakemark.model import outside
 from lakemark.model.names import printable
 
 CONFIG: Final = "--config"
@@ -64,16 +65,15 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _said(_: type, reason: Any) -> None:  # noqa: ANN401 - what cyclopts hands over
-    if not str(reason).strip():
-        raise ValueError("it is empty: say why, it stays in the history")
     as_text(str, reason)
+    outside.reason(str(reason))
 
 
 Whole = Annotated[int, Parameter(converter=_whole)]
 """A whole number in the digits 0 to 9: `int` would take full-width digits and 1_000, too."""
 
 Reason = Annotated[str, Parameter(validator=_said)]
-"""Why something was decided: never empty."""
+"""Why something was decided: 3 to 1,000 characters, as in Prefect's form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

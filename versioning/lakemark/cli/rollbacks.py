@@ -10,12 +10,14 @@ from cyclopts import Parameter
 
 from lakemark.cli import mirroring
 from lakemark.cli.options import Reason
-from lakemark.cli.output import instant, pairs, plain, short, size, table
+from lakemark.cli.output import instant, pairs, table
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.errors import Usage
+from lakemark.model.briefing import became, briefing
 from lakemark.model.rollback_plan import Flags
 from lakemark.model.selectors import parse_target, resolve_target
 from lakemark.model.views import PLAN_KEYS, rollback_view
+from lakemark.services.surroundings import around
 
 if TYPE_CHECKING:
     from lakemark.model.ledger import RollbackState
@@ -67,7 +69,11 @@ def plan(
     here = session()
     wish = _wish(here, run, to, reason=reason, ways=ways)
     made = rollback_request.plan(_unkept(here) if dry_run else here.site, wish)
-    return Answer(document=plan_view(made.as_json()), lines=plan_lines(made))
+    shown = plan_view(here, made.as_json())
+    if dry_run:
+        answer = would(f"keep the plan {made.digest[:12]}: {made.run} back to step {made.target.step}", **shown)
+        return replace(answer, lines=[*answer.lines, *told(here, made)])
+    return Answer(document=shown, lines=told(here, made))
 
 
 def request(
@@ -98,21 +104,19 @@ def request(
     wish = _wish(here, run, to, reason=reason, ways=ways)
     if dry_run:
         made = rollback_request.plan(_unkept(here), wish)
-        answer = would(f"request to roll {made.run} back to step {made.target.step}", plan=plan_view(made.as_json()))
-        return replace(answer, lines=[*answer.lines, *plan_lines(made)])
+        shown = plan_view(here, made.as_json())
+        answer = would(f"request to roll {made.run} back to step {made.target.step}", **shown)
+        return replace(answer, lines=[*answer.lines, *told(here, made)])
     state = rollback_request.request(here.site, wish)
     flow_run, url = mirroring.begin(here, state) if state.open else (state.flow_run, None)
     approve = f"lakemark rollback approve {state.id} --digest {state.digest[:12]}"
     document = {
-        "rollback": state.id,
-        "plan": plan_view(state.plan),
+        **rollback_document(here, state),
         "flow_run": flow_run or state.flow_run,
         "url": url,
         "approve": approve,
-        "state": state.state,
     }
-    lines = [*plan_lines(_made(state)), "", *pairs([("rollback", f"{state.id} ({state.state})"), ("page", url)])]
-    return Answer(document=document, lines=[*lines, f"to approve: {approve}"])
+    return Answer(document=document, lines=rollback_lines(here, state, url))
 
 
 def list_rollbacks(run: str | None = None, /) -> Answer:
@@ -155,62 +159,41 @@ def show_rollback(identity: str, /) -> Answer:
 
     here = session()
     _, state = find(here.site, identity)
-    return Answer(document=rollback_view(state), lines=rollback_lines(state))
+    flow_run, url = mirroring.found(here, state)
+    document = {**rollback_document(here, state), "flow_run": flow_run, "url": url}
+    return Answer(document=document, lines=rollback_lines(here, state, url))
 
 
-def plan_view(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """A plan as JSON."""
-    return {key: plan.get(key) for key in PLAN_KEYS}
+def plan_view(here: Session, plan: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan as JSON: its target a whole record, as far as the ledger knows it."""
+    shown = {key: plan.get(key) for key in PLAN_KEYS}
+    target = plan.get("target")
+    known = here.site.ledger.run(str(plan.get("run"))).records if isinstance(target, Mapping) else {}
+    found = known.get(str(target.get("record"))) if isinstance(target, Mapping) else None
+    return shown if found is None else shown | {"target": {**dict(target or {}), **here.history.view(found)}}
 
 
-def plan_lines(made: RollbackPlan) -> list[str]:
-    """A plan for people."""
-    flags = [name.replace("_", "-") for name, is_set in made.flags.as_json().items() if is_set]
-    seconds = "how long is not known" if made.estimated_seconds is None else f"about {made.estimated_seconds:g} s"
-    changes = made.data_changes
-    told = ", ".join(f"{changes[name]} {name}" for name in ("added", "removed", "changed")) if changes else None
-    return pairs(
-        [
-            ("roll back", f"{made.run} (timeline {made.timeline}) to step {made.target.step}"),
-            (
-                "record",
-                f"{short(made.target.record)}, timeline {made.target.timeline}, saved {instant(made.target.saved_at)}",
-            ),
-            ("asked for", f"as of {instant(made.at)}" if made.at else None),
-            *(
-                ("data", f"{one.repository}@{short(one.commit)}, opened as the branch {one.opens_branch}")
-                for one in made.data
-            ),
-            *(
-                ("then moves", f"{one.repository}/{one.branch} from {short(one.moves_from)} to {short(one.commit)}")
-                for one in made.data
-                if one.moves_from
-            ),
-            ("data changes", told),
-            ("from", f"{made.source_tier or 'nowhere'}, {size(made.size_bytes)}, {seconds}"),
-            (
-                "gives up",
-                f"{len(made.gives_up.records)} record(s), {made.gives_up.steps} steps, {made.gives_up.hours:g} hours",
-            ),
-            *(("affects", f"{one.run} {short(one.record)}: {one.why}") for one in made.affected),
-            ("only if", ", ".join(flags)),
-            *(("note", note) for note in made.notes),
-            ("why", f"{made.reason} ({made.requester})"),
-            ("expires", instant(made.expires_at)),
-            ("plan", made.digest[:12]),
-        ]
-    )
+def told(here: Session, made: RollbackPlan, standing: RollbackState | None = None) -> list[str]:
+    """A plan for people, with what surrounds it."""
+    state = here.site.ledger.run(made.run)
+    return pairs(briefing(state, made, around(here.site, made.run), standing=standing))
 
 
-def rollback_lines(state: RollbackState) -> list[str]:
-    """A rollback for people."""
-    rows = [
-        ("rollback", f"{state.id} is {state.state}"),
-        ("requested", f"{instant(state.requested_at)} by {state.requester}"),
-    ]
-    rows += [("decided", plain(dict(given))) for given in state.approvals]
-    waiting = session().advised(f"to approve: lakemark rollback approve {state.id} --digest {state.digest[:12]}")
-    return [*pairs(rows), "", *plan_lines(_made(state)), *([waiting] if state.state == "requested" else [])]
+def rollback_document(here: Session, state: RollbackState) -> dict[str, Any]:
+    """A rollback as JSON."""
+    return {**rollback_view(state), **plan_view(here, state.plan)}
+
+
+def rollback_lines(here: Session, state: RollbackState, url: str | None) -> list[str]:
+    """A rollback for people: what became of it, its plan, and what can be done next."""
+    rows = [("rollback", f"{state.id} is {state.state}"), *became(state), ("page", url or "")]
+    lines = [*pairs(rows), "", *told(here, _made(state), state)]
+    if state.state == "requested" and here.now < state.expires_at:
+        lines.append(here.advised(f"to approve: lakemark rollback approve {state.id} --digest {state.digest[:12]}"))
+        lines.append(here.advised(f"to refuse: lakemark rollback refuse {state.id} --reason '…'"))
+    elif state.state == "approved" and here.now < state.expires_at:
+        lines.append(here.advised(f"to apply: lakemark rollback apply {state.id}"))
+    return lines
 
 
 def _wish(here: Session, run: str, to: str, *, reason: str, ways: Ways | None) -> Wish:

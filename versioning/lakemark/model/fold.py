@@ -228,7 +228,8 @@ def _rolled_back(state: RunState, entry: Entry, _contents: Contents) -> None:
     request = state.rollbacks.get(identity or "")
     if request is not None:
         where = _text(entry.body, "checkpoint_dir")
-        state.rollbacks[request.id] = replace(request, state="applied", timeline=entry.timeline, checkpoint_dir=where)
+        applied = replace(request, state="applied", timeline=entry.timeline, checkpoint_dir=where)
+        state.rollbacks[request.id] = replace(applied, ended_by=entry.actor, ended_at=entry.recorded_at)
 
 
 def _branch_moved(state: RunState, entry: Entry, _contents: Contents) -> None:
@@ -249,6 +250,17 @@ def _fork(state: RunState, entry: Entry, *, rollback: str | None) -> None:
             sequence=entry.sequence,
             rollback=rollback,
         )
+        _overtake(state, entry, but=rollback)
+
+
+def _overtake(state: RunState, entry: Entry, *, but: str | None) -> None:
+    """Ends the requests that were planned for the timeline that this entry leaves: none of them holds any more."""
+    why = f"the run went on in timeline {entry.timeline}"
+    for request in list(state.rollbacks.values()):
+        if request.open and request.id != but:
+            state.rollbacks[request.id] = replace(
+                request, state="overtaken", ended_by=entry.actor, ended_at=entry.recorded_at, ended_why=why
+            )
 
 
 def _rollback_requested(state: RunState, entry: Entry, _contents: Contents) -> None:
@@ -279,7 +291,13 @@ def _rollback_refused(state: RunState, entry: Entry, _contents: Contents) -> Non
     request = state.rollbacks.get(_text(entry.body, "rollback") or "")
     if request is not None and request.open:
         ended = "expired" if entry.body.get("expired") else "refused"
-        state.rollbacks[request.id] = replace(request, state=ended)
+        state.rollbacks[request.id] = replace(
+            request,
+            state=ended,
+            ended_by=_text(entry.body, "by") or entry.actor,
+            ended_at=entry.recorded_at,
+            ended_why=entry.reason,
+        )
 
 
 def _held(state: RunState, entry: Entry, _contents: Contents) -> None:

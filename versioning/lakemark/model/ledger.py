@@ -145,9 +145,11 @@ class RecordState:
 
 @dataclass(slots=True, kw_only=True)
 class RollbackState:
-    """A rollback request and how far it came: requested, approved, refused, expired or applied.
+    """A rollback request and how far it came: requested, approved, refused, expired, overtaken or applied.
 
-    moves: shared data branches set back after it was applied, each with the head it had and the commit that was made.
+    overtaken: the run went on in another timeline than the plan's; nobody can approve it any more. ended_by, ended_at and
+    ended_why: of one that is no longer open; the ledger's own words where no person ended it. moves: shared data branches
+    set back after it was applied, each with the head it had and the commit that was made.
     """
 
     id: str
@@ -164,6 +166,9 @@ class RollbackState:
     timeline: int | None = None
     checkpoint_dir: str | None = None
     moves: tuple[Mapping[str, JSON], ...] = ()
+    ended_by: str | None = None
+    ended_at: datetime | None = None
+    ended_why: str | None = None
 
     @property
     def open(self) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+REASON_LEAST: Final = 3
+REASON_MOST: Final = 1_000
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MD5: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _OBJECT: Final = re.compile(r"[0-9a-f]{32}(?:\.dir)?", re.ASCII)
@@ -49,6 +51,16 @@ def ledger_slot(name: str) -> str | None:
     """The slot in a file name `<slot>.bundle`, of 1 to 20 lower-case letters; None for any other name."""
     found = _LEDGER_SLOT.fullmatch(name)
     return None if found is None else found[1]
+
+
+def reason(value: object) -> str:
+    """Why somebody decided something: 3 to 1,000 characters without the blanks around them, at every edge alike."""
+    said = value.strip() if isinstance(value, str) else ""
+    if not REASON_LEAST <= len(said) <= REASON_MOST:
+        raise ValueError(
+            f"it has {len(said)} characters, not {REASON_LEAST} to {REASON_MOST:,}: say why, it stays in the history"
+        )
+    return said
 
 
 def bounded(value: object, *, least: int, most: int, what: str) -> int:

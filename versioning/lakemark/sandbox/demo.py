@@ -196,7 +196,7 @@ def roll_back(stage: Stage, prefect: Deployments, repository: DataRepository, co
     advance(stage.clock, SILENCE_MINUTES)
     stage.tell("something is wrong since two days: asking the deployment `rollback` to go back three")
     asked = {"run": RUN, "to": f"{DAYS_BACK}d", "reason": "the loss rises since two days", "requester": "ana"}
-    flow_run = prefect.start("rollback", {"request": asked})
+    flow_run = prefect.start("rollback", asked)
     if prefect.wait(flow_run, WAITING, within_seconds=120) not in WAITING:
         prefect.completed(flow_run)
     rollback = stage.lakemark("rollback", "ls")["rollbacks"][-1]

@@ -74,7 +74,7 @@ def leftovers(site: Site) -> list[str]:
     for run in site.ledger.runs():
         for standing in site.ledger.run(run).rollbacks.values():
             key = f"leftover:{standing.id}"
-            if standing.state not in ("refused", "expired") or site.journal.last_looked(key) is not None:
+            if standing.state not in ("refused", "expired", "overtaken") or site.journal.last_looked(key) is not None:
                 continue
             made = RollbackPlan.from_json(dict(standing.plan))
             said.extend(_remove_branch(site, item) for item in made.data)
@@ -83,18 +83,19 @@ def leftovers(site: Site) -> list[str]:
 
 
 def _require_ready(site: Site, run: str, standing: RollbackState, made: RollbackPlan) -> None:
-    allowed = ("approved",) if site.policies.approval.required else ("approved", "requested")
-    if standing.state not in allowed:
-        raise Refused(
-            f"the rollback {standing.id} is {standing.state}, not approved",
-            advice=f"lakemark rollback approve {standing.id} --digest {standing.digest[:12]}",
-        )
-    if site.now() >= standing.expires_at:
-        raise Refused(f"the approval of {standing.id} expired", advice="Request it again.")
     if site.ledger.run(run).timeline != made.timeline:
         raise Conflict(
             f"{run} has moved to another timeline since {standing.id} was planned", advice="Request it again."
         )
+    allowed = ("approved",) if site.policies.approval.required else ("approved", "requested")
+    if standing.state not in allowed:
+        approve = f"lakemark rollback approve {standing.id} --digest {standing.digest[:12]}"
+        raise Refused(
+            f"the rollback {standing.id} is {standing.state}, not approved",
+            advice=approve if standing.open else "Request it again, if it is still wanted.",
+        )
+    if site.now() >= standing.expires_at:
+        raise Refused(f"the approval of {standing.id} expired", advice="Request it again.")
     require_holds(site, made)
 
 
@@ -103,7 +104,8 @@ def _restored(
 ) -> Path | None:
     if made.flags.data_only:
         return None
-    where = directory or site.restore_root / standing.id
+    told = standing.checkpoint_dir
+    where = directory or (Path(told) if told is not None else site.restore_root / standing.id)
     manifest = site.ledger.manifest(made.run, target.record.id)
     if site.workspace.exists(where) and site.workspace.matches(where, manifest, progress=site.progress):
         return where

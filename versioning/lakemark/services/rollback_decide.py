@@ -23,10 +23,10 @@ def approvable(site: Site, identity: str, *, digest: str) -> tuple[RollbackState
     """
     run, standing = find(site, identity)
     state, plan = site.ledger.run(run), RollbackPlan.from_json(dict(standing.plan))
+    if state.timeline != plan.timeline and standing.state != "applied":
+        raise Conflict(f"{run} has moved to another timeline since {identity} was planned", advice="Request it again.")
     seen = len(digest) >= 8 and standing.digest.startswith(digest.lower())  # noqa: PLR2004
     _require(site, state, standing, standing.digest if seen else digest)
-    if state.timeline != plan.timeline:
-        raise Conflict(f"{run} has moved to another timeline since {identity} was planned", advice="Request it again.")
     require_holds(site, plan)
     return standing, plan
 

@@ -135,6 +135,11 @@ def request(site: Site, wish: Wish) -> RollbackState:
     return site.ledger.run(wish.run).rollbacks[identity]
 
 
+def identity_of(key: str) -> str:
+    """The id of the rollback that is requested with `key`."""
+    return "rb-" + sha256(key.encode()).hexdigest()[:10]
+
+
 def find(site: Site, identity: str) -> tuple[str, RollbackState]:
     """(run, state) of a rollback id or of a plan digest (at least 8 digits of it). Raises NotFound."""
     text = identity.lower()
@@ -263,7 +268,7 @@ def _same(state: RunState, wish: Wish, identity: str, *, now: datetime) -> Rollb
 def _identity(state: RunState, wish: Wish) -> str:
     """`rb-` and ten hex digits: the same for the same key; else for the same wish at the same count of rollbacks."""
     if wish.key is not None:
-        return "rb-" + sha256(wish.key.encode()).hexdigest()[:10]
+        return identity_of(wish.key)
     flags = wish.flags.as_json()
     named: list[JSON] = [
         state.run,
