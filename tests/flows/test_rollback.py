@@ -196,6 +196,8 @@ def test_the_plan_is_shown_once_and_runs_are_named_apart(engine):
     (plan,) = found
     assert plan["description"]
     assert first.plan["target"]["record"] not in plan["data"], "short ids are for people"
+    assert sweep()["resumed"] == names(stage, two)
+    ends(engine, two, "Overtaken", "the run went on in timeline 2")
 
 
 def asked(run, **change):

@@ -105,7 +105,19 @@ def test_parameters_are_names_ids_and_numbers(flow):
     models = [schema, *schema["definitions"].values()]
     names = {name for model in models for name in model.get("properties", {})}
     assert names <= {
-        *("run", "step", "name", "node", "record", "tier", "job", "without", "without_step", "rollback", "stale_after_minutes"),
+        *(
+            "run",
+            "step",
+            "name",
+            "node",
+            "record",
+            "tier",
+            "job",
+            "without",
+            "without_step",
+            "rollback",
+            "stale_after_minutes",
+        ),
         *("to", "reason", "requester", "model_only", "data_only", "move_branch", "while_running"),
     }
 
