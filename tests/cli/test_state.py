@@ -54,21 +54,6 @@ def test_a_removable_disk_may_be_away_another_one_not(trained):
     assert red(trained) == ["the tier cold is absent: no identity file there"]
 
 
-def test_an_old_recovery_point_is_red_until_the_run_is_idle_or_closed(trained):
-    with (trained.home / "lakemark.yaml").open("a") as file:
-        file.write("simulated_clock: true\n")
-    saved = trained.ok("show", "r1@300")["saved_at"]
-    day, hour = int(saved[8:10]), saved[10:13]
-    soon = f"{saved[:8]}{day:02}{hour}:59:59Z" if int(saved[14:16]) < 20 else None
-    late = "2999-01-01T00:00:00Z"
-    assert red(trained, LAKEMARK_CLOCK=late) == []
-    if soon:
-        (what,) = red(trained, LAKEMARK_CLOCK=soon)
-        assert "was last saved" in what
-    trained.ok("run", "close", "r1", "--reason", "done")
-    assert red(trained, **({"LAKEMARK_CLOCK": soon} if soon else {})) == []
-
-
 def test_a_full_file_system_is_red(trained):
     trained.settings("min_free: 10%", "min_free: 100%")
     (what,) = red(trained)
@@ -110,14 +95,6 @@ def test_a_record_without_a_sound_replica_is_red(trained):
     (what,) = red(trained)
     assert "r1@100" in what
     assert "no sound replica" in what
-
-
-def test_announced_saves_wait(trained):
-    spool = trained.home / "spool" / "r1"
-    spool.mkdir(parents=True)
-    (spool / "00400-x.json").write_text("{}")
-    assert trained.ok("status")["waiting"] == [str(spool / "00400-x.json")]
-    assert "wait to be committed" in trained("status").out
 
 
 def test_doctor_of_a_healthy_site(shared):

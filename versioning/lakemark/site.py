@@ -401,3 +401,29 @@ def s3_blobs(tier: S3Tier, keys: Mapping[str, str], *, journal: Path) -> Blobs:
     pair = credentials(tier.credentials, environ=keys)
     token = pair.session_token.reveal() if pair.session_token else None
     return S3Blobs(place, Credentials(pair.access_key_id, pair.secret_access_key.reveal(), token), journal=journal)
+
+
+def ask_s3(
+    tier: S3Tier, keys: Mapping[str, str], *, url: str, at: datetime, within_seconds: float
+) -> tuple[int, bytes]:
+    """What the store answers, with the tier's keys, when its identity file is asked for; loads no SDK.
+
+    at: the real time, with which the store compares that of the signature. Unsigned where the tier names no keys of its own.
+    Raises OSError or HTTPException where no answer comes, Misconfigured.
+    """
+    from lakemark.adapters.s3_question import Asked, get
+    from lakemark.adapters.tier_file import NAME
+
+    pair = None if tier.credentials is None else credentials(tier.credentials, environ=keys)
+    token = pair.session_token if pair is not None else None
+    asked = Asked(
+        endpoint=url,
+        bucket=tier.url.bucket,
+        key=f"{tier.url.prefix}/{NAME}".lstrip("/"),
+        region=tier.region,
+        access_key_id=None if pair is None else pair.access_key_id,
+        secret_access_key="" if pair is None else pair.secret_access_key.reveal(),
+        session_token=None if token is None else token.reveal(),
+        ca_bundle=tier.ca_bundle,
+    )
+    return get(asked, at=at, within_seconds=within_seconds)

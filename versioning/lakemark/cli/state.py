@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from lakemark.cli import questions
 from lakemark.cli.output import instant, plain, size, table
 from lakemark.cli.session import Answer, Session, session
 from lakemark.cli.watch_state import seen, view, watch_problems
@@ -37,9 +41,9 @@ from lakemark.services.waiting_saves import WaitingSave, place_of
 if TYPE_CHECKING:
     from lakemark.model.ledger import RunState
 
-_WITHIN_SECONDS: Final = 1.0
 _LOOKED_AT: Final = 1_000
-_PORTS: Final = {"https": 443, "http": 80}
+_PATIENCE_SECONDS: Final = 300
+"""An announced save younger than this is on its way."""
 
 
 def status() -> Answer:
@@ -48,17 +52,21 @@ def status() -> Answer:
     Works with every server down. Of each run the newest 1000 records are looked at.
     """
     here = session()
-    rules = _rules(here)
     states = [_recent(here, run) for run in here.history.runs()]
+    rules = _rules(here, states)
     servers = list(servers_of(here))
     problems = [problem for state in states for problem in problems_of(state, rules)]
-    waiting = [path for run in here.history.runs() for path in _announced(here, run)]
+    waiting = [one for run in here.history.runs() for one in _announced(here, run)]
     alarms = [*here.history.index.alarms(), *_distress(here)]
-    problems += problems_around(places=_places(here), servers=servers, waiting=waiting, alarms=alarms)
+    late = [path for path, age in waiting if age is None or age > _PATIENCE_SECONDS]
+    problems += problems_around(
+        places=_places(here), servers=servers, disks=questions.disks(here), waiting=late, alarms=alarms
+    )
     problems += [problem for state in states for problem in _waiting(here, state, rules)]
     problems += _data_versions(here)
     watch = seen(here)
-    problems += watch_problems(here, watch)
+    watched = [state.run for state in states if not state.closed and state.run in rules.directories]
+    problems += watch_problems(here, watch, watched=watched)
     problems = [replace(problem, next=here.advised(problem.next)) for problem in problems]
     problems.sort(key=lambda problem: problem.colour != RED)
     red = any(problem.colour == RED for problem in problems)
@@ -74,7 +82,7 @@ def status() -> Answer:
             ),
             *view(here, watch),
         ],
-        "waiting": waiting,
+        "waiting": [path for path, _ in waiting],
         "now": to_text(rules.now),
     }
     lines = [*_lines(problems, runs, servers), *(f"{one['name']}: {one['detail']}" for one in view(here, watch))]
@@ -93,33 +101,19 @@ def _distress(here: Session) -> Iterator[str]:
 
 
 def servers_of(here: Session) -> Iterator[ServerSeen]:
-    """The servers that the configuration names, and whether something listens there."""
-    settings = here.settings
-    named: dict[str, tuple[str, str]] = {}
-    if settings.data is not None:
-        named["lakefs"] = (settings.data.endpoint, "")
-    for name, tier in settings.tiers.items():
-        endpoint = getattr(tier, "endpoint", None)
-        if endpoint:
-            named[f"s3 ({name})"] = (endpoint, "")
-    url = here.parts.keys.get("PREFECT_API_URL")
-    if url:
-        named["prefect"] = (url, "")
-    for name, (address, _) in named.items():
-        why = silent(address)
-        yield ServerSeen(name=name, url=address, ok=why is None, detail=why or "")
-    yield from _started(here)
+    """The servers that the configuration names and those that the sandbox started, each once."""
+    started = {_address(one.url): one for one in _started(here)}
+    for one in questions.servers(here):
+        mine = started.pop(_address(one.url), None)
+        # Asked and found silent says less than that its process ended.
+        ended = mine is not None and not mine.ok
+        yield replace(mine, name=one.name) if mine and ended else replace(one, pid=mine.pid if mine else None)
+    yield from started.values()
 
 
-def silent(url: str) -> str | None:
-    """Why nothing answers at the address; None where something listens there."""
+def _address(url: str) -> tuple[str, int | None]:
     parts = urlsplit(url)
-    try:
-        port = parts.port or _PORTS.get(parts.scheme, 80)
-        with socket.create_connection((parts.hostname or "", port), timeout=_WITHIN_SECONDS):
-            return None
-    except (OSError, ValueError) as error:
-        return str(error)
+    return parts.hostname or "", parts.port
 
 
 def _started(here: Session) -> Iterator[ServerSeen]:
@@ -129,8 +123,10 @@ def _started(here: Session) -> Iterator[ServerSeen]:
     from lakemark.sandbox.services import status as started
 
     for one in started(wanted.dir):
-        detail = "" if one.alive else f"its process {one.pid} ended; run `lakemark up`"
-        yield ServerSeen(name=one.name, url=one.url, ok=one.alive, detail=detail, pid=one.pid)
+        detail = "" if one.alive else f"does not answer: its process {one.pid} ended"
+        yield ServerSeen(
+            name=one.name, url=one.url, ok=one.alive, detail=detail, advice="lakemark up starts it again.", pid=one.pid
+        )
 
 
 def _places(here: Session) -> Iterator[PlaceSeen]:
@@ -178,10 +174,19 @@ def _full(path: Path, min_free: Fraction | int) -> str | None:
     return f"{size(free)} free, less than the {size(least)} of `min_free`" if free < least else None
 
 
-def _announced(here: Session, run: str) -> Iterator[str]:
+def _announced(here: Session, run: str) -> Iterator[tuple[str, float | None]]:
+    """Announced saves that are not committed, and for how many seconds they wait; None where nobody can say."""
     folder = here.parts.loaded.home / "spool" / run
-    if folder.is_dir():
-        yield from (str(path) for path in sorted(folder.glob("*.json")) if not path.name.startswith("."))
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+        if not path.name.startswith("."):
+            yield str(path), None if here.settings.simulated_clock else _age(path)
+
+
+def _age(path: Path) -> float | None:
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return None
 
 
 def _waiting(here: Session, state: RunState, rules: Rules) -> Iterator[Problem]:
@@ -228,8 +233,10 @@ def _recent(here: Session, run: str) -> RunState:
     return state
 
 
-def _rules(here: Session) -> Rules:
+def _rules(here: Session, states: Iterable[RunState]) -> Rules:
     settings = here.settings
+    directories = {state.run: state.watch[settings.node] for state in states if state.watch.get(settings.node)}
+    written = {run: _last_written(Path(where)) for run, where in directories.items()}
     domains = {name: tier.domain or name for name, tier in settings.tiers.items() if tier.tier_class != "hot"}
     wanted = settings.objectives
     return Rules(
@@ -239,7 +246,22 @@ def _rules(here: Session) -> Rules:
         domains=domains,
         copies=settings.copies,
         data=settings.data is not None,
+        directories=directories,
+        written_at={run: at for run, at in written.items() if at is not None},
     )
+
+
+def _last_written(directory: Path) -> datetime | None:
+    """When the directory or anything directly in it was written last, of the first thousand; None where it is not there."""
+    try:
+        newest = directory.stat().st_mtime
+    except FileNotFoundError:
+        return None
+    # What vanishes between, or may not be looked into, is no news: the pass that finds saves says so by name.
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in islice(entries, _LOOKED_AT):
+            newest = max(newest, entry.stat(follow_symlinks=False).st_mtime)
+    return datetime.fromtimestamp(newest, UTC)
 
 
 def _run_view(here: Session, state: RunState) -> dict[str, Any]:
@@ -278,5 +300,5 @@ def _lines(problems: list[Problem], runs: list[dict[str, Any]], servers: list[Se
     ]
     lines += ["" if problems else "nothing is wrong"]
     lines += table(("run", "", "timeline", "records", "step", "saved", "in"), rows)
-    seen = [(one.name, "answers" if one.ok else "silent", one.url) for one in servers]
+    seen = [(one.name, "answers" if one.ok else one.detail, one.url) for one in servers]
     return [*lines, *(["", *table(("server", "", "url"), seen)] if seen else [])]

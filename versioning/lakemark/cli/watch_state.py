@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakemark.cli.output import ago
@@ -36,9 +36,9 @@ def seen(here: Session) -> WatchSeen | None:
         return WatchSeen(node=here.settings.node, pid=pid, readable=False)
 
 
-def watch_problems(here: Session, watch: WatchSeen | None) -> Iterator[Problem]:
-    """What is wrong with the service, or what it finds wrong."""
-    return iter(()) if watch is None else problems_of_watch(watch, now=here.now)
+def watch_problems(here: Session, watch: WatchSeen | None, *, watched: Sequence[str]) -> Iterator[Problem]:
+    """What is wrong with the service, or what it finds wrong. watched: open runs that count on it."""
+    return iter(()) if watch is None else problems_of_watch(watch, now=here.now, watched=watched)
 
 
 def view(here: Session, watch: WatchSeen | None) -> Iterator[dict[str, Any]]:

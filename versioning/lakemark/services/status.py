@@ -6,7 +6,7 @@ Decides; looks at nothing itself. Red is what loses work, or soon does; amber is
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from lakemark.model.entry import Means
@@ -48,12 +48,16 @@ class PlaceSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSeen:
-    """A server the configuration needs. ok: something listens at its address."""
+    """A server the configuration needs. ok: it answered what a pass would ask of it.
+
+    detail: what is wrong, a phrase that its name goes before. advice: what to do then. pid: where the sandbox started it.
+    """
 
     name: str
     url: str
     ok: bool
     detail: str = ""
+    advice: str = ""
     pid: int | None = None
 
 
@@ -78,7 +82,11 @@ class WatchSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """domains: failure domain of each shared tier; data: whether the site versions its data."""
+    """domains: failure domain of each shared tier. data: whether the site versions its data.
+
+    directories: run -> its watched directory on this node. written_at: run -> when anything there was written last; runs
+    whose directory is not there have none.
+    """
 
     now: datetime
     rpo: timedelta
@@ -86,6 +94,8 @@ class Rules:
     domains: Mapping[str, str]
     copies: int
     data: bool
+    directories: Mapping[str, str] = field(default_factory=dict)
+    written_at: Mapping[str, datetime] = field(default_factory=dict)
 
 
 def problems_of(state: RunState, rules: Rules) -> Iterator[Problem]:
@@ -96,6 +106,7 @@ def problems_of(state: RunState, rules: Rules) -> Iterator[Problem]:
         yield Problem(colour=RED, what=what, next="Update lakemark on this node.")
     standing = [found for found in state.records.values() if found.stands and found.pruned is None]
     yield from _recovery_point(state, rules)
+    yield from _directory(state, rules)
     yield from _replicas(state, standing)
     yield from _refused(state)
     yield from _unsafe(state, standing, rules)
@@ -105,9 +116,20 @@ def problems_of(state: RunState, rules: Rules) -> Iterator[Problem]:
 
 
 def problems_around(
-    *, places: Iterable[PlaceSeen], servers: Iterable[ServerSeen], waiting: Sequence[str], alarms: Iterable[str]
+    *,
+    places: Iterable[PlaceSeen],
+    servers: Iterable[ServerSeen],
+    disks: Iterable[tuple[str, str]],
+    waiting: Sequence[str],
+    alarms: Iterable[str],
 ) -> Iterator[Problem]:
-    """What is wrong with tiers, servers and the ledger itself. waiting: announced saves that are not committed."""
+    """What is wrong with tiers, servers, disks and the ledger itself.
+
+    disks: (what can't be written, why). waiting: announced saves that should have been committed by now.
+    """
+    for name, why in disks:
+        what = f"{name} can't be written: {why}"
+        yield Problem(colour=RED, what=what, next="Make room or mend the disk: no save can be committed meanwhile.")
     for place in places:
         if not place.ok:
             new = place.state.startswith("not registered")
@@ -120,8 +142,8 @@ def problems_around(
             yield Problem(colour=RED, what=what, next="lakemark sweep releases what it may; else make room.")
     for server in servers:
         if not server.ok:
-            what = f"{server.name} at {server.url} does not answer{f': {server.detail}' if server.detail else ''}"
-            yield Problem(colour=RED, what=what, next="Start it: commits go on, and catch up by the next sweep.")
+            what = f"{server.name} at {server.url} {server.detail}"
+            yield Problem(colour=RED, what=what, next=server.advice)
     if waiting:
         what = f"{len(waiting)} announced save(s) wait to be committed, the first {waiting[0]}"
         yield Problem(colour=AMBER, what=what, next="lakemark sweep")
@@ -134,8 +156,8 @@ def problems_of_room(run: str, waiting: Sequence[WaitingSave], *, now: datetime)
     waiting = [one for one in waiting if one.sort == ROOM]
     if waiting:
         first = min(waiting, key=lambda one: one.since)
-        minutes = max(0, round((now - first.since).total_seconds() / 60))
-        what = f"{len(waiting)} whole save(s) of {run} wait for room, the first for {minutes} min: {first.why}"
+        span = _spoken(now - first.since)
+        what = f"{len(waiting)} whole save(s) of {run} wait for room, the first for {span}: {first.why}"
         advice = "lakemark sweep releases what it may, and takes them; else make room."
         yield Problem(colour=RED, what=what, since=first.since, next=advice)
 
@@ -146,12 +168,17 @@ def problems_of_data(note: DataNote) -> Iterator[Problem]:
         yield Problem(colour=RED, what=f"{one.what}: {one.why}", since=one.since, next=one.next)
 
 
-def problems_of_watch(watch: WatchSeen, *, now: datetime) -> Iterator[Problem]:
-    """What is wrong with the node's service, and what it finds wrong itself."""
+def problems_of_watch(watch: WatchSeen, *, now: datetime, watched: Sequence[str] = ()) -> Iterator[Problem]:
+    """What is wrong with the node's service, and what it finds wrong itself. watched: open runs that count on it."""
     again = "Start it: `systemctl --user restart lakemark-watch`, or `lakemark watch`; it goes on where it stopped."
     if watch.pid is None:
         if not watch.stopped:
             what = f"the service of {watch.node} ended without a word"
+            yield Problem(colour=RED if watched else AMBER, what=what, since=watch.alive_at, next=again)
+        elif watched:
+            what = (
+                f"the service of {watch.node} was stopped; nothing finds the saves of {', '.join(watched[:_TROUBLES])}"
+            )
             yield Problem(colour=AMBER, what=what, since=watch.alive_at, next=again)
         return
     if not watch.readable:
@@ -169,17 +196,40 @@ def problems_of_watch(watch: WatchSeen, *, now: datetime) -> Iterator[Problem]:
 
 
 def _recovery_point(state: RunState, rules: Rules) -> Iterator[Problem]:
+    """Red where a trainer that is alive does not save; one that fell silent may be done, and only a person knows."""
     newest = latest(state)
-    if state.closed or newest is None:
+    if state.closed or newest is None or rules.now - newest.instant <= rules.rpo:
         return
-    age = rules.now - newest.instant
-    if rules.rpo < age <= rules.idle_after:
-        minutes = round(age.total_seconds() / 60)
-        what = f"{state.run} was last saved {minutes} min ago, at step {newest.record.step}; at most {rules.rpo} may be lost"
-        advice = (
-            f"Is its trainer saving? Then `lakemark sweep`; over? Then `lakemark run close {state.run} --reason …`."
-        )
-        yield Problem(colour=RED, what=what, since=newest.instant + rules.rpo, next=advice)
+    over = newest.instant + rules.rpo
+    saved = f"{state.run} was last saved {_spoken(rules.now - newest.instant)} ago, at step {newest.record.step}"
+    written = rules.written_at.get(state.run)
+    if written is not None and written > over and rules.now - written <= rules.rpo:
+        what = f"{saved}; its trainer still writes there, and at most {_spoken(rules.rpo)} may be lost"
+        advice = "Look at the trainer: why does it not save? `lakemark sweep` says what was found and passed over."
+        yield Problem(colour=RED, what=what, since=over, next=advice)
+        return
+    advice = f"Is it over? Then `lakemark run close {state.run} --reason …`. Did it die? Start it again, from `lakemark resume`."
+    yield Problem(colour=AMBER, what=f"{saved}, and is silent since", since=over, next=advice)
+
+
+def _directory(state: RunState, rules: Rules) -> Iterator[Problem]:
+    """A watched directory that is not there: no save of it can be found."""
+    where = rules.directories.get(state.run)
+    if state.closed or where is None or state.run in rules.written_at:
+        return
+    # Before the first save the trainer may just not have made it yet.
+    colour = RED if state.records else AMBER
+    what = f"the directory of {state.run}, {where}, is not there: its saves can't be found"
+    advice = f"Mount it, or say where they go now: `lakemark run open {state.run} --watch DIR`."
+    yield Problem(colour=colour, what=what, next=advice)
+
+
+def _spoken(span: timedelta) -> str:
+    """As people say it, in its two largest units: `5 min`, `2 h 5 min`, `3 d 4 h`."""
+    minutes = max(0, round(span.total_seconds() / 60))
+    days, hours, rest = minutes // 1440, minutes // 60 % 24, minutes % 60
+    parts = [f"{number} {unit}" for number, unit in ((days, "d"), (hours, "h"), (rest, "min")) if number]
+    return " ".join(parts[:2]) or "0 min"
 
 
 def _replicas(state: RunState, standing: Iterable[RecordState]) -> Iterator[Problem]:
