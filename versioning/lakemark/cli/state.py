@@ -95,7 +95,12 @@ def _distress(here: Session) -> Iterator[str]:
         return
     from lakemark.services.soundness import known_lacks
 
-    lacking = known_lacks(here.parts.ledger, here.parts.journal)
+    try:
+        lacking = known_lacks(here.parts.ledger, here.parts.journal)
+    except LakemarkError as error:
+        # A ledger or journal that can't be read is what must be said, not what keeps the rest from being said.
+        yield str(error)
+        return
     if lacking:
         yield in_words(lacking)
 
