@@ -110,8 +110,7 @@ class Session:
         made = self.__dict__.get("parts")
         for trouble in made.troubles if made else ():
             self.warn(trouble)
-        opened = [made.__dict__.get(name) for name in ("ledger", "index")] if made else []
-        opened += [getattr(self.__dict__.get("site"), "journal", None)]
+        opened = [made.__dict__.get(name) for name in ("ledger", "index", "journal")] if made else []
         for one in opened:
             if one is not None:
                 one.close()
