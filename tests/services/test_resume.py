@@ -8,6 +8,7 @@ from lakemark.adapters.memory import MemoryWorkspace
 from lakemark.errors import Denied, NotFound, Refused, Usage
 from lakemark.model.entry import Draft
 from lakemark.ports import Approval
+from lakemark.services.commit import Commit, commit
 from lakemark.services.layout import ASIDE
 from lakemark.services.replicate import replicate
 from lakemark.services.resume import newest_resumable, resume
@@ -107,7 +108,8 @@ def test_the_same_job_decides_once_for_all_its_nodes(world):
     world.open()
     world.saves(100, 200)
     first = resume(world.site(), RUN, to=OUT, job="7")
-    world.saves(300)
+    elsewhere = world.save(300, out=OUT.with_name("elsewhere"))
+    commit(world.site(), Commit(path=elsewhere, run=RUN, step=300))
     other = OUT.with_name("out-b")
     again = resume(world.site(), RUN, to=other, job="7")
     assert (again.found.record.id, again.timeline, again.attempt) == (
@@ -123,7 +125,8 @@ def test_a_job_that_was_opened_first_decides_once_too(world):
     world.saves(100, 200)
     world.open(job="7")
     first = resume(world.site(), RUN, to=OUT.with_name("a"), job="7")
-    world.saves(300)
+    elsewhere = world.save(300, out=OUT.with_name("elsewhere"))
+    commit(world.site(), Commit(path=elsewhere, run=RUN, step=300))
     assert resume(world.site(), RUN, to=OUT.with_name("b"), job="7").found.record.id == first.found.record.id
 
 

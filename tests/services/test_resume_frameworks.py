@@ -140,7 +140,7 @@ def test_killed_anywhere_the_pointer_names_what_is_whole_and_the_same_job_finish
         assert set(bench.site().ledger.run(RUN).records) == records
         if not dead:
             break
-    expected = {"staged", "restored", "drafted", "pointed", "journalled", "moved", "bound", "told"}
+    expected = {"staged", "restored", "drafted", "pointed", "chosen", "moved", "bound", "told"}
     assert expected <= {name.removeprefix("resume.") for name in passed}
 
 

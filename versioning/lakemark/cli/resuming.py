@@ -15,6 +15,7 @@ from lakemark.cli.output import pairs, plain
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.cli.watchable import require_watchable
 from lakemark.errors import Refused, Usage, quoted
+from lakemark.model.starts import Start
 from lakemark.model.views import data_view
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def resume(
     record: str
         RECORD; an older one than the newest needs a rollback where approval is required.
     job: str
-        The scheduler's job id: the same job decides the same.
+        The scheduler's job id, by default as the environment has it: the same start of a job decides the same.
     world: int
         How many processes the job has; checkpoints of one part serve any number.
     without: tuple[str, ...]
@@ -71,9 +72,19 @@ def resume(
     if chosen is not None and chosen.record.run != name:
         raise Usage(f"{shown(chosen)} is not of {name}", advice="Open another run with --parent to go on from it.")
     identity = chosen.record.id if chosen else None
+    start = Start.of(job, here.environ)
     if dry_run:
-        return _would_resume(here, name, where, identity, job=job, without=without)
-    done = make_ready(here.site, name, to=where, record=identity, job=job, without=without, without_steps=without_step)
+        return _would_resume(here, name, where, identity, start=start, without=without)
+    done = make_ready(
+        here.site,
+        name,
+        to=where,
+        record=identity,
+        job=start.job,
+        restart=start.restart,
+        without=without,
+        without_steps=without_step,
+    )
     return Answer(document=_document(done), lines=_lines(done))
 
 
@@ -140,7 +151,7 @@ def _lines(done: Resumed) -> list[str]:
 
 
 def _would_resume(
-    here: Session, run: str, to: Path, record: str | None, *, job: str | None, without: tuple[str, ...]
+    here: Session, run: str, to: Path, record: str | None, *, start: Start, without: tuple[str, ...]
 ) -> Answer:
     from lakemark.services.arrange import foreseen
     from lakemark.services.layout import aside_of
@@ -150,9 +161,9 @@ def _would_resume(
 
     require_words(without, option="--without")
     state = here.site.ledger.run(run)
-    attempt = new_attempt(run, job)
+    attempt = new_attempt(state, start)
     found = decided(here.site, state, attempt=attempt, record=record, to=to, without=without)
     said = [f"resume from {shown(found)}"]
-    said += foreseen(here.site, state, found, to=to, aside=aside_of(to, job=job, attempt=attempt))
+    said += foreseen(here.site, state, found, to=to, aside=aside_of(to, run=run, start=start, attempt=attempt))
     said.append(f"write {here.site.run_file(run)}")
     return would(*said, record=found.record.id, step=found.record.step)

@@ -17,6 +17,7 @@ from lakemark.errors import Usage
 from lakemark.model.instants import to_text
 from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.names import original, run_for
+from lakemark.model.starts import Start
 from lakemark.model.views import data_view, pin_views, timeline_view
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Opening:
     """Directory on this node in which the trainer saves."""
 
     job: str | None = None
-    """The scheduler's job id: the same job is the same attempt."""
+    """The scheduler's job id, by default as the environment has it: the same start of a job is the same attempt."""
 
 
 def open_run(
@@ -70,6 +71,7 @@ def open_run(
     here = session()
     name = _named(here, run)
     wish = asked or Opening()
+    start = Start.of(wish.job, here.environ)
     _require_sense(here, name, wish)
     opening = service.Opening(
         run=name,
@@ -79,7 +81,8 @@ def open_run(
         repin=wish.repin,
         at_step=wish.at_step,
         watch=absolute(wish.watch) if wish.watch else None,
-        job=wish.job,
+        job=start.job,
+        restart=start.restart,
     )
     if dry_run:
         return _would_open(here, opening)

@@ -217,6 +217,8 @@ def _resumed(state: RunState, entry: Entry, contents: Contents) -> None:
     if found is not None:
         decided = None if entry.body.get("inferred") else entry.record
         new = replace(found, timeline=entry.timeline, record=found.record or decided)
+        if decided is not None and found.decided_at is None:
+            new = replace(new, decided=entry.sequence, decided_at=entry.recorded_at)
         gaps = entry.body.get("accepted_gaps")
         state.attempts[found.id] = replace(new, accepted_gaps=tuple(map(str, gaps))) if isinstance(gaps, list) else new
 

@@ -88,7 +88,7 @@ class Interval:
 class Attempt:
     """One start of the trainer's process. `record`: what it was resumed from, where that was decided for it.
 
-    accepted_gaps: what that record lacks, and somebody said that it may.
+    accepted_gaps: what that record lacks, and somebody said that it may. decided, decided_at: the entry that decided it.
     """
 
     id: str
@@ -101,6 +101,8 @@ class Attempt:
     data: tuple[DataRef, ...] = ()
     record: str | None = None
     accepted_gaps: tuple[str, ...] = ()
+    decided: int = 0
+    decided_at: datetime | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import File, FileType, Manifest
 from lakemark.model.ledger import RecordState, RunState
+from lakemark.model.starts import Start
 from lakemark.ports import Site
 
 ASIDE = ".lakemark-aside"
@@ -38,9 +39,10 @@ class Layout:
         return self.members != () or _is_file(self.manifest, self.path.name)
 
 
-def aside_of(to: Path, *, job: str | None, attempt: str) -> Path:
-    """Where a job moves things aside; under its attempt where its id is not fit to be the name of a folder."""
-    return to / ASIDE / (job if job is not None and _PLAIN.fullmatch(job) else attempt)
+def aside_of(to: Path, *, run: str, start: Start, attempt: str) -> Path:
+    """Where a start moves things aside; under its attempt where the job's id is not fit to be the name of a folder."""
+    name = start.folder(run, attempt)
+    return to / ASIDE / (name if name is not None and _PLAIN.fullmatch(name) else attempt)
 
 
 def layout_of(site: Site, state: RunState, found: RecordState, *, to: Path) -> Layout:

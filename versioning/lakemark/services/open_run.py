@@ -14,6 +14,7 @@ from lakemark.model.entry import Draft
 from lakemark.model.ledger import RunState
 from lakemark.model.names import is_run
 from lakemark.model.record import DataRef, Evidence
+from lakemark.model.starts import Start
 from lakemark.ports import Directory, MadePin, RunFile, Site
 from lakemark.services import pins
 from lakemark.services.appending import Settled, opened, require_writable
@@ -26,7 +27,8 @@ class Opening:
     """What is asked for. data: `REPO/BRANCH` texts, or `BRANCH` of the site's repository; empty: the site's default.
 
     repin: take the branches' present heads as a new interval, from `at_step` on where that is known.
-    parent: the record this run goes on from (another run's, for fine-tuning). job: the same job is the same attempt.
+    parent: the record this run goes on from (another run's, for fine-tuning). job: the same start of a job is the same
+    attempt; restart: which start of it this is, as `model.starts` has it.
     """
 
     run: str
@@ -37,6 +39,7 @@ class Opening:
     at_step: int | None = None
     watch: Path | None = None
     job: str | None = None
+    restart: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,14 +136,10 @@ def write_run_file(site: Site, run: str, *, attempt: str, resume: dict[str, JSON
     return path
 
 
-def new_attempt(run: str, job: str | None) -> str:
-    """Sixteen hex digits; the same for the same (run, job). Raises Usage."""
-    require_job(job)
-    if job is None:
-        return secrets.token_hex(8)
-    from hashlib import sha256
-
-    return sha256(f"{run}\0{job}".encode()).hexdigest()[:16]
+def new_attempt(state: RunState, start: Start) -> str:
+    """Sixteen hex digits; the same for the same start of a job, until that start has saved. Raises Usage."""
+    require_job(start.job)
+    return start.attempt(state) or secrets.token_hex(8)
 
 
 def require_job(job: str | None) -> None:
@@ -238,7 +237,7 @@ def _attempt(site: Site, asked: Opening) -> str:
     state = site.ledger.run(asked.run)
     if asked.repin and state.attempt is not None:
         return state.attempt.id
-    attempt = new_attempt(asked.run, asked.job)
+    attempt = new_attempt(state, Start(job=asked.job, restart=asked.restart))
 
     def decide(state: RunState) -> Draft:
         if attempt in state.attempts:

@@ -12,6 +12,7 @@ from lakemark.model.entry import Draft
 from lakemark.model.ledger import Fork, RecordState, RunState
 from lakemark.model.record import DataRef, Evidence
 from lakemark.model.rollback import unsound
+from lakemark.model.starts import Start
 from lakemark.model.timeline import latest, lineage, usable
 from lakemark.ports import Baked, Directory, Pointer, Site, Verdict
 from lakemark.services.appending import Settled, opened, recorded, require_writable
@@ -58,14 +59,16 @@ def resume(
     to: Path,
     record: str | None = None,
     job: str | None = None,
+    restart: str | None = None,
     without: Collection[str] = (),
     without_steps: Collection[int] = (),
 ) -> Resumed:
     """Makes the directory `to` ready to train on.
 
     Brings `record` (default: the newest of the current timeline that can be resumed from) into it under the trainer's own
-    names, sets the framework's pointers at it, moves later steps aside, and writes the run file. The same job again
-    decides the same and changes nothing that is right already. without: roles that may be missing. without_steps: steps
+    names, sets the framework's pointers at it, moves later steps aside, and writes the run file. The same start of a job
+    decides the same and changes nothing that is right already, until its process has saved; restart: which start of it
+    this is, where its scheduler tells. without: roles that may be missing. without_steps: steps
     of whole saves that could not be committed, and that it goes on without.
 
     Raises NotFound, Refused (an older record where approval is required, gaps nobody accepted, data that is gone, a later
@@ -78,7 +81,8 @@ def resume(
     state = site.ledger.run(run)
     # Before anything is moved: its address is handed out at the end, and a trainer that reads nothing loses its allocation.
     require_data(site, state)
-    attempt = new_attempt(run, job)
+    start = Start(job=job, restart=restart)
+    attempt = new_attempt(state, start)
     found = decided(site, state, attempt=attempt, record=record, to=to, without=without)
     left = require_committed(site, state, found, to=to, saves=saves, without=without_steps)
     passed_over = tuple(_passed_over(state, found)) if record is None else ()
@@ -86,9 +90,14 @@ def resume(
     site.progress.step("resume.recorded")
     state = site.ledger.run(run)
     timeline = state.attempts[attempt].timeline
+    if (
+        state.attempts[attempt].record != found.record.id
+    ):  # another node of this start decided between our look and our entry
+        found = recorded(state, state.attempts[attempt].record or "")
+        left = require_committed(site, state, found, to=to, saves=saves, without=without_steps)
     with site.workspace.alone(to):
         unshare(site, state)
-        arranged = arrange(site, state, found, to=to, aside=aside_of(to, job=job, attempt=attempt))
+        arranged = arrange(site, state, found, to=to, aside=aside_of(to, run=run, start=start, attempt=attempt))
         directory = Directory(run=run, timeline=timeline, attempt=attempt, sequence=state.sequence)
         site.journal.bind_directory(to, directory)
         site.progress.step("resume.bound")
