@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Self
 
+from lakemark.adapters.proven import proven
 from lakemark.errors import Corrupt, NameTaken
 from lakemark.model import outside
 from lakemark.model.canonical import JSON, parse
@@ -215,9 +216,10 @@ class Claim:
         try:
             read = Fields(parse(data), key)
             read.format(CLAIM)
+            record = Record.from_json(read.mapping("record"))
             return cls(
-                record=Record.from_json(read.mapping("record")),
-                manifest=Manifest.from_json(read.mapping("manifest")),
+                record=record,
+                manifest=proven(record, Manifest.from_json(read.mapping("manifest"))),
                 objects=_texts(read.mapping("objects")),
                 claimed_at=read.instant("claimed_at"),
             )

@@ -29,12 +29,14 @@ from lakemark.adapters.git_pointer import Remote
 from lakemark.adapters.git_tree import Row, git_errors
 from lakemark.adapters.git_turns import Locked
 from lakemark.adapters.git_writing import Prepared, Writer, manifest_from, objects_from, prepared
+from lakemark.adapters.proven import proven
 from lakemark.errors import Corrupt, LakemarkError, Misconfigured, NotFound, StoreUnavailable, Usage, quoted
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import SITE, Contents, Draft, Entry, Stamp, parsed
 from lakemark.model.fold import apply
 from lakemark.model.ledger import RunState
 from lakemark.model.names import is_run
+from lakemark.model.record import Record
 from lakemark.model.site_ledger import SiteState
 from lakemark.ports.ledger import EntryCache, StateCache
 
@@ -248,17 +250,17 @@ class GitLedger:
             history = self._run_history(run)
             found = history.state.records.get(record)
             commit = None if found is None else history.commit(found.sequence)
-        if commit is None:
+        if found is None or commit is None:
             raise NotFound(f"{run} has no record {record[:12]}", advice=f"See `lakemark ls {run} --all-timelines`.")
-        return self.manifest_at(commit)
+        return self.manifest_at(commit, of=found.record)
 
-    def manifest_at(self, commit: str) -> Manifest:
-        """The manifest in the tree of a `committed` entry's commit. Raises NotFound where there is none."""
+    def manifest_at(self, commit: str, *, of: Record) -> Manifest:
+        """The manifest in the tree of the commit that committed `of`. NotFound where there is none, Corrupt if not its own."""
         with self._guard, git_errors(self.path):
             data = git_tree.read_blob(self._git(), commit, "manifest.json")
         if data is None:
             raise NotFound(f"the entry {commit[:12]} carries no manifest", advice="Run `lakemark verify --invariants`.")
-        return manifest_from(data)
+        return proven(of, manifest_from(data))
 
     def objects(self, run: str, record: str, tier: str) -> Mapping[str, str]:
         with self._guard:

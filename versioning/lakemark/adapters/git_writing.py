@@ -14,12 +14,14 @@ from lakemark.adapters.git_pointer import Remote
 from lakemark.adapters.git_refs import Turn
 from lakemark.adapters.git_tree import Item, git_errors
 from lakemark.adapters.git_turns import Locked
+from lakemark.adapters.proven import proven
 from lakemark.errors import Corrupt, Refused
 from lakemark.model.canonical import parse
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import Contents, Draft, Entry, Stamp, parsed, settled
 from lakemark.model.fold import foreseen
 from lakemark.model.ledger import RunState
+from lakemark.model.record import Record, require_own
 from lakemark.model.site_ledger import SiteState
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ def prepared(draft: Draft, *, branch: str, sequence: int, stamp: Stamp) -> Prepa
     """Raises Refused for an entry that JSON can't hold or that could not be read back."""
     carried = draft.contents or Contents()
     try:
+        if carried.record is not None and carried.manifest is not None:
+            require_own(carried.record, carried.manifest)
         files = git_tree.own_files(settled(draft, branch=branch, sequence=sequence, stamp=stamp), carried)
         entry, contents = parsed(files["entry.json"], files.get("record.json"))
     except (ValueError, TypeError, Corrupt) as error:
@@ -181,7 +185,7 @@ class Writer:
         if new is not None and committed == new.entry.sequence:
             manifest = new.contents.manifest
         else:
-            manifest = self._manifest(history.commit(committed))
+            manifest = self._manifest(history.commit(committed), state.records[pointed.record].record)
         if manifest is None:
             return {}
         files = git_pointer.files(manifest, objects, tiers=pointed.tiers, remotes=self._remotes)
@@ -197,11 +201,11 @@ class Writer:
                 return objects_from(data)
         return {}
 
-    def _manifest(self, commit: str | None) -> Manifest | None:
+    def _manifest(self, commit: str | None, record: Record) -> Manifest | None:
         data = None if commit is None else self._blob(commit, "manifest.json")
         if data is None:
             return None
-        return manifest_from(data)
+        return proven(record, manifest_from(data))
 
     def _blob(self, commit: str, name: str) -> bytes | None:
         with git_errors(self._path):

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Self
 
+from lakemark.adapters.proven import proven
 from lakemark.errors import Corrupt
 from lakemark.model.canonical import JSON, parse
 from lakemark.model.checkpoint import Manifest
@@ -90,9 +91,10 @@ class Sealed:
         try:
             read = Fields(parse(data), "a sealed tree's marker")
             read.format(FORMAT)
+            record = Record.from_json(read.mapping("record"))
             return cls(
-                record=Record.from_json(read.mapping("record")),
-                manifest=Manifest.from_json(read.mapping("manifest")),
+                record=record,
+                manifest=proven(record, Manifest.from_json(read.mapping("manifest"))),
                 tree=read.text("tree"),
                 linked=linked_from(read.mapping("linked")),
                 entry=read.mapping("entry"),

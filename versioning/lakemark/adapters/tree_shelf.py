@@ -23,7 +23,7 @@ from lakemark.adapters.tree_files import glance, steady_identity
 from lakemark.adapters.tree_identity import Change, FileIdentity, Sealed, tree_of
 from lakemark.adapters.tree_landing import digest_descriptor
 from lakemark.adapters.workbench import Workbench
-from lakemark.errors import Corrupt
+from lakemark.errors import Corrupt, quoted
 from lakemark.model.checkpoint import HEX64, File
 from lakemark.model.record import Record
 from lakemark.ports.store import Damage
@@ -56,7 +56,13 @@ class Shelf:
                 data = self.marker(record).read_bytes()
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        return Sealed.from_bytes(data)
+        sealed = Sealed.from_bytes(data)
+        if sealed.record.id != record or sealed.tree != tree_of(sealed.record):
+            raise Corrupt(
+                f"the marker {record[:12]} is of another tree: {quoted(sealed.tree)}",
+                advice="Somebody renamed or copied it: put the right one back, or drop the replica.",
+            )
+        return sealed
 
     def records(self) -> tuple[str, ...]:
         with os_errors(self._sealed):

@@ -104,7 +104,7 @@ def show(record: str, /) -> Answer:
     here = session()
     found = here.history.found(record, now=here.now)
     commit = here.history.index.revision(found.record.run, found.sequence)
-    manifest = here.parts.ledger.manifest_at(commit)
+    manifest = here.parts.ledger.manifest_at(commit, of=found.record)
     view = here.history.view(found)
     document = {**view, "manifest": manifest.as_json(), "git_commit": commit}
     return Answer(document=document, lines=record_lines(found, view, git_commit=commit))

@@ -24,6 +24,8 @@ from lakemark.model.fields import Fields
 
 FORMAT: Final = "lakemark.manifest/1"
 PART_SIZE_BYTES: Final = 64 * 2**20
+_LARGEST_PART_BYTES: Final = 2**30
+"""Some readers hold a part in memory."""
 NEEDED_TO_RESUME: Final = ("weights", "optimizer", "scheduler", "rng")
 HEX64: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _RESERVED: Final = frozenset({".git", ".dvc", ".dvcignore"})
@@ -92,7 +94,7 @@ class File:
             return cls(
                 path=read.text("path"),
                 type=FileType(read.text("type", default="file")),
-                size_bytes=read.integer("size_bytes", default=0),
+                size_bytes=read.size("size_bytes", default=0),
                 executable=read.flag("executable", default=False),
                 digest=read.optional_text("digest"),
                 parts=read.texts("parts"),
@@ -168,10 +170,10 @@ class Manifest:
         read = Fields(value, "a manifest")
         try:
             read.format(FORMAT)
-            if not isinstance(value, Mapping) or "files" not in value:
+            if not isinstance(value, Mapping) or not value.get("files"):
                 raise ValueError("a manifest without files")
-            return cls(
-                part_size_bytes=read.integer("part_size_bytes"),
+            made = cls(
+                part_size_bytes=read.integer("part_size_bytes", least=1, most=_LARGEST_PART_BYTES),
                 framework=read.text("framework", default="generic"),
                 roles=read.texts("roles"),
                 resumable=read.optional_flag("resumable"),
@@ -179,8 +181,10 @@ class Manifest:
                 files=tuple(File.from_json(item) for item in read.items("files")),
                 extra=read.rest(),
             )
+            _check_parts(made)
         except (ValueError, Refused) as error:
             raise Corrupt(f"a manifest can't be read: {error}", advice=_DAMAGED) from error
+        return made
 
 
 _DAMAGED: Final = "Another replica or the ledger has this manifest too: run `lakemark verify`."
@@ -227,6 +231,15 @@ def _check_digests(file: File) -> None:
     for text in (file.digest, *file.parts):
         if text is None or not HEX64.fullmatch(text):
             message = f"{file.path!r} has the digest {text!r}, not 64 lower-case hex digits"
+            raise ValueError(message)
+
+
+def _check_parts(manifest: Manifest) -> None:
+    """As many part digests as the size has parts: whoever reads part by part goes by both."""
+    for file in manifest.regular:
+        count = max(1, -(-file.size_bytes // manifest.part_size_bytes))
+        if len(file.parts) != (count if count > 1 else 0):
+            message = f"{file.path!r} has {file.size_bytes} bytes and {len(file.parts)} part digests"
             raise ValueError(message)
 
 

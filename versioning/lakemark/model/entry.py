@@ -169,9 +169,9 @@ class Entry:
             read.format(FORMAT)
             return cls(
                 branch=read.text("branch"),
-                sequence=read.integer("sequence"),
+                sequence=read.integer("sequence", least=1),
                 kind=read.text("kind"),
-                timeline=read.integer("timeline", default=0),
+                timeline=read.size("timeline", default=0),
                 recorded_at=read.instant("recorded_at"),
                 saved_at=read.optional_instant("saved_at"),
                 node=read.text("node"),
@@ -180,8 +180,8 @@ class Entry:
                 request=read.text("request"),
                 clock=read.text("clock", default=Clock.OK.value),
                 unknown_means=read.text("unknown_means", default=Means.NO_DELETE.value),
-                record=read.optional_text("record"),
-                record_digest=read.optional_text("record_digest"),
+                record=read.optional_digest("record"),
+                record_digest=read.optional_digest("record_digest"),
                 body=read.mapping("body"),
                 extra=read.rest(),
             )

@@ -9,8 +9,11 @@ from typing import Any, Final, TypeVar, cast
 
 from lakemark.model.canonical import JSON
 from lakemark.model.instants import from_text
+from lakemark.model.outside import bounded, digest
 
 _ABSENT: Final[Any] = object()
+_MOST: Final = 2**53 - 1
+"""What every JSON reader keeps exact."""
 _Value = TypeVar("_Value", bound=Hashable)
 
 
@@ -47,13 +50,27 @@ class Fields:
         value: str | None = self._take(name, str, None)
         return value
 
-    def integer(self, name: str, *, default: int = _ABSENT) -> int:
+    def integer(self, name: str, *, default: int = _ABSENT, least: int = -_MOST, most: int = _MOST) -> int:
+        """From `least` to `most`, both allowed; one beyond is a ValueError that names the field."""
         value: int = self._take(name, int, default)
-        return value
+        return bounded(value, least=least, most=most, what=f"{self._what}: {name}")
+
+    def size(self, name: str, *, default: int = _ABSENT) -> int:
+        """A number of bytes, files or parts, of a step or an entry: none is negative."""
+        return self.integer(name, default=default, least=0)
+
+    def optional_size(self, name: str) -> int | None:
+        value: int | None = self._take(name, int, None)
+        return None if value is None else bounded(value, least=0, most=_MOST, what=f"{self._what}: {name}")
 
     def optional_integer(self, name: str) -> int | None:
         value: int | None = self._take(name, int, None)
         return value
+
+    def optional_digest(self, name: str) -> str | None:
+        """64 lower-case hex digits; None where absent or null."""
+        text = self.optional_text(name)
+        return None if text is None else digest(text)
 
     def optional_number(self, name: str) -> float | None:
         """Whole or not; None where absent or null."""

@@ -29,6 +29,7 @@ from lakemark.model.ledger import (
     RunState,
     Timeline,
 )
+from lakemark.model.outside import bounded
 from lakemark.model.record import DataRef
 
 
@@ -465,7 +466,9 @@ def _text(body: Mapping[str, JSON], name: str) -> str | None:
 
 def _integer(body: Mapping[str, JSON], name: str) -> int | None:
     value = body.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return bounded(value, least=0, most=2**53 - 1, what=name)
 
 
 def _instant(body: Mapping[str, JSON], name: str) -> datetime | None:

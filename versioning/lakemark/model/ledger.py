@@ -13,6 +13,7 @@ from typing import Self
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import Means
 from lakemark.model.fields import Fields
+from lakemark.model.outside import digest
 from lakemark.model.record import DataRef, Record
 
 
@@ -58,7 +59,9 @@ class Fork:
     @classmethod
     def from_json(cls, value: JSON) -> Self:
         read = Fields(value, "a fork")
-        return cls(timeline=read.integer("timeline"), step=read.integer("step"), record=read.text("record"))
+        return cls(
+            timeline=read.integer("timeline", least=1), step=read.size("step"), record=digest(read.text("record"))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

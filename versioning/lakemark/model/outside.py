@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from lakemark.model.names import is_run
+
 REASON_LEAST: Final = 3
 REASON_MOST: Final = 1_000
+
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MD5: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _OBJECT: Final = re.compile(r"[0-9a-f]{32}(?:\.dir)?", re.ASCII)
@@ -61,6 +64,13 @@ def reason(value: object) -> str:
             f"it has {len(said)} characters, not {REASON_LEAST} to {REASON_MOST:,}: say why, it stays in the history"
         )
     return said
+
+
+def run_name(value: object) -> str:
+    """A run's name."""
+    if not isinstance(value, str) or not is_run(value):
+        raise ValueError(f"{value!r:.80} is no run's name")
+    return value
 
 
 def bounded(value: object, *, least: int, most: int, what: str) -> int:

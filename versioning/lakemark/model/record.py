@@ -17,6 +17,8 @@ from lakemark.model.canonical import JSON, digest
 from lakemark.model.checkpoint import HEX64, Manifest
 from lakemark.model.fields import Fields, shared
 from lakemark.model.instants import to_text
+from lakemark.model.outside import digest as digest_of
+from lakemark.model.outside import run_name
 
 FORMAT: Final = "lakemark.record/1"
 
@@ -90,8 +92,8 @@ class DataRef:
             branch=read.optional_text("branch"),
             commit=read.text("commit", default=""),
             evidence=read.text("evidence", default=Evidence.DECLARED.value),
-            from_step=read.optional_integer("from_step"),
-            to_step=read.optional_integer("to_step"),
+            from_step=read.optional_size("from_step"),
+            to_step=read.optional_size("to_step"),
             extra=read.rest(),
         )
 
@@ -201,14 +203,14 @@ class Record:
     def _read(cls, read: Fields) -> Self:
         code = read.optional_mapping("code")
         return cls(
-            run=shared(read.text("run")),
-            timeline=read.integer("timeline"),
-            step=read.integer("step"),
-            content=read.text("content"),
+            run=shared(run_name(read.text("run"))),
+            timeline=read.integer("timeline", least=1),
+            step=read.size("step"),
+            content=digest_of(read.text("content")),
             saved_at=read.instant("saved_at"),
             node=shared(read.text("node")),
-            size_bytes=read.integer("size_bytes"),
-            files=read.integer("files"),
+            size_bytes=read.size("size_bytes"),
+            files=read.size("files"),
             framework=shared(read.text("framework", default="generic")),
             roles=shared(read.texts("roles")),
             resumable=read.optional_flag("resumable"),
@@ -216,11 +218,25 @@ class Record:
             data=shared(tuple(DataRef.from_json(item) for item in read.items("data"))),
             code=None if code is None else shared(Code.from_json(code)),
             metrics=_metrics(read.mapping("metrics")),
-            parent=read.optional_text("parent"),
+            parent=read.optional_digest("parent"),
             attempt=shared(read.optional_text("attempt")),
-            supersedes=read.optional_text("supersedes"),
+            supersedes=read.optional_digest("supersedes"),
             extra=read.rest(),
         )
+
+
+def require_own(record: Record, manifest: Manifest) -> Manifest:
+    """`manifest`, if it is the one that `record` is named after. Raises Corrupt.
+
+    The id is derived from the run, timeline, step and content digest; so whoever has the id from somebody else has the
+    files, sizes and digests proven by it, wherever both were read.
+    """
+    if record_id(record.run, record.timeline, record.step, manifest.content) != record.id:
+        raise Corrupt(
+            f"the manifest beside {record.run}@{record.step} is not that of the record {record.id[:12]}",
+            advice="No byte was used. Take the checkpoint from a tier, a node or a ledger that has the right one.",
+        )
+    return manifest
 
 
 _DAMAGED: Final = "Every tier keeps a copy of each record: run `lakemark verify`."
