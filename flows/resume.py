@@ -52,5 +52,7 @@ def resume(
         "path": str(done.path),
         "moved_aside": [str(path) for path in done.moved_aside],
         "accepted_gaps": list(done.accepted),
-        "passed_over": [one.record.id for one in done.passed_over],
+        "passed_over": [
+            {"record": one.found.record.id, "step": one.found.record.step, "why": one.why} for one in done.passed_over
+        ],
     }

@@ -311,6 +311,6 @@ def test_newer_ones_with_gaps_are_passed_over_and_named(folder):
     bench.before = contents(bench.out)
     done = bench.resume(without=())
     assert done.found.record.step == 10
-    assert [one.record.step for one in done.passed_over] == [20]
+    assert [one.found.record.step for one in done.passed_over] == [20]
     assert not (bench.place / "checkpoint-20").exists()
     assert bench.before - contents(bench.out) == {}

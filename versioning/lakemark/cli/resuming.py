@@ -74,7 +74,7 @@ def resume(
     identity = chosen.record.id if chosen else None
     start = Start.of(job, here.environ)
     if dry_run:
-        return _would_resume(here, name, where, identity, start=start, without=without)
+        return _would_resume(here, name, where, identity, start=start, without=(without, without_step))
     done = make_ready(
         here.site,
         name,
@@ -85,6 +85,9 @@ def resume(
         without=without,
         without_steps=without_step,
     )
+    for one in done.passed_over:
+        if one.lost:
+            here.warn(f"step {one.found.record.step} is passed over: {one.why}")
     return Answer(document=_document(done), lines=_lines(done))
 
 
@@ -117,7 +120,12 @@ def _document(done: Resumed) -> dict[str, Any]:
         "roles": done.roles.as_json(),
         "accepted_gaps": list(done.accepted),
         "passed_over": [
-            {"record": one.record.id, "step": one.record.step, "gaps": list(one.record.gaps)}
+            {
+                "record": one.found.record.id,
+                "step": one.found.record.step,
+                "why": one.why,
+                "gaps": list(one.found.record.gaps),
+            }
             for one in done.passed_over
         ]
         + [{"record": None, "step": one.step, "gaps": [], "why": one.said} for one in done.uncommitted],
@@ -134,7 +142,7 @@ def _lines(done: Resumed) -> list[str]:
     from lakemark.services.roles import is_weights_only
 
     record = done.found.record
-    passed = ((one.record.step, ", ".join(one.record.gaps) or "gaps") for one in done.passed_over)
+    passed = ((one.found.record.step, one.why) for one in done.passed_over)
     rows = [
         ("ready", f"{shown(done.found)} in {done.path}" + ("" if done.changed else " (it was already)")),
         *([("weights only", "not a full resume")] if is_weights_only(record) else []),
@@ -143,7 +151,7 @@ def _lines(done: Resumed) -> list[str]:
         ("run file", done.run_file),
         *(("moved aside", path) for path in done.moved_aside),
         *(("pointer", f"{one.path}: {one.kind} {one.content}".rstrip()) for one in done.pointers),
-        *(("passed over", f"step {step}: {gaps}") for step, gaps in passed),
+        *(("passed over", f"step {step}: {why}") for step, why in passed),
         *(("mind", f"{one.file} says {one.path}, which is {one.now} now") for one in done.baked),
         *(("mind", note) for note in done.notes),
     ]
@@ -151,7 +159,13 @@ def _lines(done: Resumed) -> list[str]:
 
 
 def _would_resume(
-    here: Session, run: str, to: Path, record: str | None, *, start: Start, without: tuple[str, ...]
+    here: Session,
+    run: str,
+    to: Path,
+    record: str | None,
+    *,
+    start: Start,
+    without: tuple[tuple[str, ...], tuple[int, ...]],
 ) -> Answer:
     from lakemark.services.arrange import foreseen
     from lakemark.services.layout import aside_of
@@ -159,10 +173,11 @@ def _would_resume(
     from lakemark.services.resume import decided
     from lakemark.services.roles import require_words
 
-    require_words(without, option="--without")
+    roles, steps = without
+    require_words(roles, option="--without")
     state = here.site.ledger.run(run)
     attempt = new_attempt(state, start)
-    found = decided(here.site, state, attempt=attempt, record=record, to=to, without=without)
+    found = decided(here.site, state, attempt=attempt, record=record, to=to, without=roles, without_steps=steps)
     said = [f"resume from {shown(found)}"]
     said += foreseen(here.site, state, found, to=to, aside=aside_of(to, run=run, start=start, attempt=attempt))
     said.append(f"write {here.site.run_file(run)}")

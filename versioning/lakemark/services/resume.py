@@ -19,6 +19,7 @@ from lakemark.services.appending import Settled, opened, recorded, require_writa
 from lakemark.services.arrange import arrange
 from lakemark.services.find_saves import commit_directory
 from lakemark.services.layout import aside_of, committed, notes_of
+from lakemark.services.newer import PassedOver, newer, passed_over, require_no_suspect, reread, why_not
 from lakemark.services.open_run import new_attempt, require_job, write_run_file
 from lakemark.services.pins import require_data
 from lakemark.services.roles import Roles, gaps_beyond, is_weights_only, require_words, role_of, roles_of
@@ -31,7 +32,7 @@ class Resumed:
     """path: the checkpoint in the run's directory. moved_aside: where later and other steps went.
 
     pointers: the framework's own, where they had to be changed. baked: places in files that are wrong now.
-    passed_over: newer records with gaps that nobody accepted. accepted: gaps of this one, accepted.
+    passed_over: every newer record of the lineage, with why. accepted: gaps of this one, accepted.
     uncommitted: later whole saves of which nothing is kept, as somebody said that it may go on without them.
     """
 
@@ -46,7 +47,7 @@ class Resumed:
     roles: Roles
     pointers: tuple[Pointer, ...] = ()
     baked: tuple[Baked, ...] = ()
-    passed_over: tuple[RecordState, ...] = ()
+    passed_over: tuple[PassedOver, ...] = ()
     accepted: tuple[str, ...] = ()
     uncommitted: tuple[Uncommitted, ...] = ()
     notes: tuple[str, ...] = ()
@@ -83,9 +84,10 @@ def resume(
     require_data(site, state)
     start = Start(job=job, restart=restart)
     attempt = new_attempt(state, start)
-    found = decided(site, state, attempt=attempt, record=record, to=to, without=without)
+    state = _reread(site, state, record=record, without=without)
+    found = decided(site, state, attempt=attempt, record=record, to=to, without=without, without_steps=without_steps)
     left = require_committed(site, state, found, to=to, saves=saves, without=without_steps)
-    passed_over = tuple(_passed_over(state, found)) if record is None else ()
+    left_behind = passed_over(state, found) if record is None else ()
     _append(site, run, found, attempt=attempt, job=job, to=to)
     site.progress.step("resume.recorded")
     state = site.ledger.run(run)
@@ -116,15 +118,27 @@ def resume(
         roles=roles_of(site.ledger.manifest(run, found.record.id), notes_of(committed(site, found))),
         pointers=arranged.pointers,
         baked=arranged.baked,
-        passed_over=passed_over,
+        passed_over=left_behind,
         accepted=found.record.gaps,
         uncommitted=left,
         notes=(*(one.said for one in left), *arranged.notes),
     )
 
 
+def _reread(site: Site, state: RunState, *, record: str | None, without: Collection[str]) -> RunState:
+    """What may have changed is read before anybody goes on without it."""
+    return reread(site, state, record=record, good=_good(state, without))
+
+
 def decided(
-    site: Site, state: RunState, *, attempt: str, record: str | None, to: Path, without: Collection[str]
+    site: Site,
+    state: RunState,
+    *,
+    attempt: str,
+    record: str | None,
+    to: Path,
+    without: Collection[str],
+    without_steps: Collection[int] = (),
 ) -> RecordState:
     """The record to go on from: what was decided for this job, else `record`, else the newest that can be.
 
@@ -134,6 +148,7 @@ def decided(
     if before is not None and before.record is not None:
         return recorded(state, before.record)
     if record is None:
+        require_no_suspect(state, _good(state, without), skip=without_steps)
         newest = newest_resumable(state, without=without, to=to)
         _require_target(state, newest, without, to=to)
         return newest
@@ -155,19 +170,24 @@ def decided(
 
 def newest_resumable(state: RunState, *, without: Collection[str] = (), to: Path | None = None) -> RecordState:
     """The newest of the lineage that has no gap but of the roles in `without`. Raises NotFound where there is none."""
-    gapped: RecordState | None = None
-    for found in lineage(state):
-        if _reachable(found):
-            if not _unaccepted(found, without):
-                return found
-            gapped = gapped or found
+    good = _good(state, without)
+    if good is not None:
+        return good
+    gapped = next((found for found in lineage(state) if _reachable(found)), None)
     if gapped is None:
-        raise NotFound(f"{state.run} has no record to resume from", advice=f"lakemark ls {state.run} --all-timelines")
+        last = next(newer(state, None), None)
+        said = f": the newest, step {last.record.step}: {why_not(last)}" if last is not None else ""
+        advice = f"lakemark ls {state.run} --all-timelines"
+        raise NotFound(f"{state.run} has no record to resume from{said}", advice=advice)
     record = gapped.record
     raise NotFound(
         f"{state.run} has no record that training can go on from: the newest, step {record.step}, has {_shown(gapped)}",
         advice=_advice(gapped, without, to=to),
     )
+
+
+def _good(state: RunState, without: Collection[str]) -> RecordState | None:
+    return next((found for found in lineage(state) if _reachable(found) and not _unaccepted(found, without)), None)
 
 
 def lying_there(site: Site, to: Path, step: int) -> str | None:
@@ -187,16 +207,6 @@ def _unaccepted(found: RecordState, without: Collection[str]) -> tuple[str, ...]
     if found.record.resumable is not False:
         return ()
     return gaps_beyond(found.record.gaps or ("it is not whole",), without)
-
-
-def _passed_over(state: RunState, chosen: RecordState) -> list[RecordState]:
-    newer: list[RecordState] = []
-    for found in lineage(state):
-        if found.record.step <= chosen.record.step:
-            break
-        if _reachable(found):
-            newer.append(found)
-    return newer
 
 
 def _require_target(state: RunState, chosen: RecordState, without: Collection[str], *, to: Path) -> None:

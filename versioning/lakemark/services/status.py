@@ -107,7 +107,7 @@ def problems_of(state: RunState, rules: Rules) -> Iterator[Problem]:
     standing = [found for found in state.records.values() if found.stands and found.pruned is None]
     yield from _recovery_point(state, rules)
     yield from _directory(state, rules)
-    yield from _replicas(state, standing)
+    yield from _replicas(state, [found for found in state.records.values() if found.pruned is None])
     yield from _refused(state)
     yield from _unsafe(state, standing, rules)
     if rules.data:
@@ -232,8 +232,9 @@ def _spoken(span: timedelta) -> str:
     return " ".join(parts[:2]) or "0 min"
 
 
-def _replicas(state: RunState, standing: Iterable[RecordState]) -> Iterator[Problem]:
-    for found in standing:
+def _replicas(state: RunState, records: Iterable[RecordState]) -> Iterator[Problem]:
+    """Also of those that are nobody's latest: whoever was told that a record is kept can ask for it."""
+    for found in records:
         bad = [replica for replica in found.replicas.values() if not replica.sound]
         if not bad and found.replicas:
             continue
