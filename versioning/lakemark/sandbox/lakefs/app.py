@@ -24,12 +24,27 @@ __all__ = ["VERSION", "create_app"]
 
 VERSION = "1.84.0-stand-in"
 
+_VERSION = {"version": VERSION, "version_context": "lakeFS"}
+_STORAGE = {
+    "blockstore_description": "",
+    "blockstore_id": "",
+    "blockstore_namespace_ValidityRegex": "^local://",
+    "blockstore_namespace_example": "local://example-bucket/",
+    "blockstore_type": "local",
+    "default_namespace_prefix": "local://",
+    "import_support": False,
+    "import_validity_regex": "^local://",
+    "pre_sign_multipart_upload": False,
+    "pre_sign_support": False,
+    "pre_sign_support_ui": False,
+}
 _REPOSITORY = "/repositories/{repository}"
 _BRANCH = _REPOSITORY + "/branches/{branch}"
 _REF = _REPOSITORY + "/refs/{ref}"
 
 _READING: tuple[tuple[str, str, Handler], ...] = (
     ("GET", _REPOSITORY, repository_routes.get_repository),
+    ("GET", _REPOSITORY + "/metadata", repository_routes.get_metadata),
     ("GET", _REPOSITORY + "/branches", repository_routes.list_branches),
     ("GET", _BRANCH, repository_routes.get_branch),
     ("GET", _BRANCH + "/diff", object_routes.diff_branch),
@@ -57,6 +72,7 @@ _WRITING: tuple[tuple[str, str, Handler], ...] = (
     ("POST", _BRANCH + "/revert", commit_routes.revert),
     ("POST", _BRANCH + "/cherry-pick", commit_routes.cherry_pick),
     ("DELETE", _BRANCH + "/objects", object_routes.delete_object),
+    ("POST", _BRANCH + "/objects/copy", object_routes.copy_object),
     ("POST", _BRANCH + "/objects/delete", object_routes.delete_objects),
     ("POST", _REF + "/merge/{branch}", commit_routes.merge),
     ("POST", _REPOSITORY + "/tags", repository_routes.create_tag),
@@ -78,6 +94,8 @@ def create_app(directory: Path, *, access_key: str, secret_key: str) -> Starlett
 
     routes = [
         Route("/healthcheck", _healthy),
+        Route("/config", answering(store, _config)),
+        Route("/config/storage", answering(store, _storage)),
         Route("/config/version", answering(store, _version)),
         Route("/repositories", answering(store, partial(repository_routes.list_repositories, store))),
         Route("/repositories", answering(store, partial(repository_routes.create_repository, store)), methods=["POST"]),
@@ -102,4 +120,14 @@ async def _unknown(_request: Request) -> Response:
 
 
 def _version(_call: Call) -> Response:
-    return JSONResponse({"version": VERSION, "version_context": "lakeFS"})
+    return JSONResponse(_VERSION)
+
+
+def _storage(_call: Call) -> Response:
+    return JSONResponse(_STORAGE)
+
+
+def _config(_call: Call) -> Response:
+    """What lakeFS's own programs ask before they read or write: above all that addresses are not pre-signed."""
+    whole = {"capabilities_config": {}, "storage_config": _STORAGE, "storage_config_list": [], "ui_config": {}}
+    return JSONResponse(whole | {"version_config": _VERSION})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakemark.sandbox.lakefs import refs, rules, staging
 from lakemark.sandbox.lakefs.actions import Event, fire
-from lakemark.sandbox.lakefs.faults import CONFLICT, FORBIDDEN, NOT_FOUND, Fault
+from lakemark.sandbox.lakefs.faults import CONFLICT, FORBIDDEN, NOT_FOUND, Fault, required
 from lakemark.sandbox.lakefs.refs import Branch
 from lakemark.sandbox.lakefs.scope import Scope
 
@@ -33,6 +33,8 @@ def list_branches(scope: Scope, *, hidden_too: bool) -> list[Branch]:
 def create_branch(scope: Scope, name: str, source: str, *, hidden: bool) -> str:
     """Give the commit that the branch was made at; raises Fault 404, 409 or 412."""
     refs.check_branch_name(name)
+    if not source:
+        raise required("ref")
     try:
         commit = refs.only_commit(refs.resolve(scope, source), source)
     except Fault as fault:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["BAD_REQUEST", "CONFLICT", "FORBIDDEN", "GONE", "NOT_FOUND", "PRECONDITION_FAILED", "SERVER_ERROR", "Fault"]
+__all__ = [
+    "BAD_REQUEST",
+    "CONFLICT",
+    "FORBIDDEN",
+    "GONE",
+    "NOT_FOUND",
+    "PRECONDITION_FAILED",
+    "SERVER_ERROR",
+    "Fault",
+    "required",
+]
 
 BAD_REQUEST = 400
 FORBIDDEN = 403
@@ -32,6 +42,11 @@ class Fault(Exception):
 def no_data() -> Fault:
     """A tree, or an object's bytes, that should be there and is not."""
     return Fault(GONE, "No data")
+
+
+def required(what: str) -> Fault:
+    """What lakeFS says where a name that it needs is empty: its own failure, not the caller's."""
+    return Fault(SERVER_ERROR, f"argument {what}: required value: validation error")
 
 
 def invalid_reference() -> Fault:

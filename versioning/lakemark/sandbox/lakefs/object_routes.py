@@ -33,6 +33,7 @@ _PARTIAL_CONTENT = 206
 _NOT_MODIFIED = 304
 _UNSATISFIABLE = 416
 _RANGES = re.compile(r"bytes=((\d*-\d*,? ?)+)")
+_CREATED = 201
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
@@ -70,6 +71,14 @@ def list_objects(scope: Scope, call: Call) -> Response:
     found, has_more = collect(objects.scanner(scope, call.path("ref")), lambda entry: entry.path, page)
     with_metadata = call.flag_query("user_metadata", default=True)
     return _listed([_item(scope, each, with_metadata=with_metadata) for each in found], has_more=has_more)
+
+
+def copy_object(scope: Scope, call: Call) -> Response:
+    """Answer POST …/branches/{branch}/objects/copy."""
+    branch = call.path("branch")
+    source = objects.find(scope, call.field("src_ref", str, branch), call.field("src_path", str))
+    entry = objects.copy(scope, branch, call.required_query("dest_path"), source=source)
+    return JSONResponse(objects.stats(scope, entry, with_metadata=True), _CREATED)
 
 
 def delete_object(scope: Scope, call: Call) -> Response:

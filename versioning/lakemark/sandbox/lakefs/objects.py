@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from lakemark.sandbox.lakefs.faults import FORBIDDEN, NOT_FOUND, PRECONDITION_FA
 from lakemark.sandbox.lakefs.history import find_commit
 from lakemark.sandbox.lakefs.scope import Scope
 
-__all__ = ["below", "check_upload", "find", "remove", "scanner", "stage", "stats"]
+__all__ = ["below", "check_upload", "copy", "find", "remove", "scanner", "stage", "stats"]
 
 
 def find(scope: Scope, ref: str, path: str) -> Entry:
@@ -83,6 +84,14 @@ def stage(
     """Stage an object whose bytes are on disk; raises Fault 403, 404 or 412."""
     check_upload(scope, branch, path, only_if_absent=only_if_absent)
     entry = Entry(path, blob.name, blob.checksum, blob.size_bytes, int(time.time()), content_type, dict(metadata))
+    staging.put(scope, branch, entry)
+    return entry
+
+
+def copy(scope: Scope, branch: str, path: str, *, source: Entry) -> Entry:
+    """Stage an object with the bytes of another; raises Fault 403 or 404."""
+    check_upload(scope, branch, path, only_if_absent=False)
+    entry = replace(source, path=path, modified_s=int(time.time()))
     staging.put(scope, branch, entry)
     return entry
 

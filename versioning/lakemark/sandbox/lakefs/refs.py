@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import NoReturn
 
-from lakemark.sandbox.lakefs.faults import BAD_REQUEST, NOT_FOUND, SERVER_ERROR, Fault, invalid_reference
+from lakemark.sandbox.lakefs.faults import BAD_REQUEST, NOT_FOUND, SERVER_ERROR, Fault, invalid_reference, required
 from lakemark.sandbox.lakefs.history import Commit, find_commit, find_commit_by_prefix
 from lakemark.sandbox.lakefs.scope import Scope
 
@@ -46,15 +46,19 @@ class Resolved:
 
 
 def check_branch_name(name: str) -> None:
-    """Raise Fault 400 for a name that no branch can have."""
+    """Raise Fault 400 for a name that no branch can have, 500 for an empty one."""
+    if not name:
+        raise required("branch")
     if not _BRANCH.fullmatch(name):
         rule = "branch id must consist of letters, digits, underscores and dashes, and cannot start with a dash"
         raise Fault(BAD_REQUEST, f"argument branch: branch id: invalid value: validation error: {rule}")
 
 
 def check_tag_name(name: str) -> None:
-    """Raise Fault 400 for a name that no tag can have."""
-    if not name or name == "@" or name.endswith((".", ".lock")) or _TAG_FORBIDDEN.search(name):
+    """Raise Fault 400 for a name that no tag can have, 500 for an empty one."""
+    if not name:
+        raise required("tagID")
+    if name == "@" or name.endswith((".", ".lock")) or _TAG_FORBIDDEN.search(name):
         raise Fault(BAD_REQUEST, "argument tagID: tag id: invalid value: validation error")
 
 

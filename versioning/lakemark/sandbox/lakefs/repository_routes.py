@@ -27,6 +27,7 @@ __all__ = [
     "drop_gc_rules",
     "get_branch",
     "get_gc_rules",
+    "get_metadata",
     "get_protection",
     "get_repository",
     "get_tag",
@@ -57,7 +58,10 @@ def create_repository(store: Store, call: Call) -> Response:
     name = call.field("name", str)
     if not re.fullmatch(NAME, name):
         raise Fault(BAD_REQUEST, _bad_name(name))
-    namespace, default_branch = call.field("storage_namespace", str), call.field("default_branch", str, "main")
+    namespace, default_branch = (
+        call.field("storage_namespace", str),
+        call.field("default_branch", str, "main") or "main",
+    )
     refs.check_branch_name(default_branch)
     repository = Repository(name, namespace, default_branch, int(time.time()))
     with store.database.writing() as db:
@@ -77,6 +81,11 @@ def create_repository(store: Store, call: Call) -> Response:
 def get_repository(scope: Scope, _call: Call) -> Response:
     """Answer GET …."""
     return JSONResponse(_shown(scope.repository))
+
+
+def get_metadata(_scope: Scope, _call: Call) -> Response:
+    """Answer GET …/metadata: nobody can give a repository any here."""
+    return JSONResponse({})
 
 
 def delete_repository(scope: Scope, _call: Call) -> Response:
