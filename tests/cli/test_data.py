@@ -53,7 +53,7 @@ def test_records_carry_their_data_whatever_the_branch_does(site, scratch):
     site.ok("run", "open", "r1")
     record = commit(site, 100)
     second = scratch.put("main", {"train/3": b"more"})
-    site.ok("run", "open", "r1", "--repin", "--at-step", "100")
+    site.ok("run", "open", "r1", "--repin")
     newer = commit(site, 200)
     has(record["data"][0], DATA)
     assert record["data"][0]["commit"] == first
@@ -137,3 +137,68 @@ def test_unknown_data_is_3_and_halves_are_2(site, scratch):
     gone = f"{scratch.repository}/{'0' * 64}"
     assert site.fails("bind", "r1@100", "--data", gone, "--reason", "because")["exit_code"] == 3
     assert site.fails("bind", "r1@100", "--data", gone[:-4], "--reason", "because")["exit_code"] == 2
+
+
+def test_a_tag_has_no_head_and_many_are_bound_at_once(site, scratch):
+    first = scratch.branches()["main"]
+    scratch.make_tag("v1.0", first)
+    site.ok("run", "open", "r1", "--data", f"{scratch.repository}/v1.0")
+    for step in (100, 200, 300):
+        commit(site, step)
+    assert site.ok("as-of", "r1", "0s")["branch_heads"] == []
+    second = scratch.put("main", {"train/9": b"more"})
+    asked = (
+        "bind",
+        "r1",
+        "--data",
+        f"{scratch.repository}/{second}",
+        "--reason",
+        "the log",
+        "--from",
+        "200",
+        "--to",
+        "300",
+    )
+    assert len(site.ok(*asked, "--dry-run")["would"]) == 3
+    document = site.ok(*asked)
+    assert [(one["step"], one["data"][0]["commit"]) for one in document["records"]] == [(200, second), (300, second)]
+    assert (
+        site.fails("bind", "r1@100", "--data", f"{scratch.repository}/{second}", "--reason", "because", "--from", "1")[
+            "exit_code"
+        ]
+        == 2
+    )
+
+
+def test_shared_branches_are_moved_by_their_own_command(site, scratch, someone):
+    first = scratch.branches()["main"]
+    site.ok("run", "open", "r1")
+    commit(site, 100)
+    newer = scratch.put("main", {"train/0": b"changed"})
+    words = ("rollback", "request", "r1", "--to", "100", "--reason", "worse", "--while-running", "--move-branch")
+    asked = site.ok(*words)
+    digest = asked["plan"][:12]
+    site.ok("rollback", "approve", asked["rollback"], "--digest", digest, environ=someone("bea"))
+    moving = ("rollback", "move-branch", asked["rollback"], "--digest", digest)
+    assert site.fails(*moving)["exit_code"] == 7
+    site.ok("rollback", "apply", asked["rollback"])
+    assert scratch.branches()["main"] == newer
+    assert len(site.ok(*moving, "--dry-run")["would"]) == 1
+    moved = site.ok(*moving)
+    has(moved, ["rollback", "run", "timeline", "checkpoint_dir", "data", "run_file", "moved"])
+    assert moved["moved"][0]["from"] == newer
+    assert scratch.branches()["main"] == moved["moved"][0]["made"] not in (first, newer)
+    assert site.ok("rollback", "show", asked["rollback"])["moved"] == moved["moved"]
+    assert site.ok(*moving)["moved"] == moved["moved"]
+    assert site.ok("verify", "--invariants")["violations"] == []
+
+
+def test_what_is_wrong_with_a_pin_makes_status_red(site, scratch):
+    site.ok("run", "open", "r1")
+    site.ok("sweep")
+    assert site("status").code == 0
+    scratch.client.repositories_api.delete_repository(scratch.repository)
+    site("sweep")
+    done = site("status", "--json")
+    assert done.code == 4
+    assert any(scratch.repository in one["what"] for one in done.json["problems"] if one["colour"] == "red")

@@ -6,15 +6,19 @@ from dataclasses import replace
 import pytest
 
 from lakemark.adapters.memory import MemoryData
-from lakemark.errors import Denied, NotFound, Refused, StoreUnavailable, Usage
+from lakemark.errors import Denied, Misconfigured, NotFound, Refused, StoreUnavailable, Usage
+from lakemark.model.record import Evidence
+from lakemark.model.rollback_plan import Flags
 from lakemark.ports import Strength
 from lakemark.services import data_note, pins
+from lakemark.services.bind import Steps, bind, bind_run
 from lakemark.services.close_run import close_run
 from lakemark.services.invariants import sampled_data, violations
-from lakemark.services.observe import observe
+from lakemark.services.observe import observe, stands_still
 from lakemark.services.open_run import Opening, open_run
+from lakemark.services.rollback_request import plan, request
 from lakemark.services.status import problems_of_data
-from tests.services.world import OUT, POLICIES, RUN
+from tests.services.world import OUT, POLICIES, RUN, files
 
 
 def strength(world, made):
@@ -258,6 +262,12 @@ def test_tags_and_commits_are_not_observed(world):
     looked = observe(world.site())
     assert (looked.said, looked.failed) == ([], [])
     assert world.ledger.site().heads == {}
+    assert [stands_still(world.site(), "data", name) for name in ("v1.0", head, "main", "none")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 class Proxied(MemoryData):
@@ -310,3 +320,111 @@ def test_invariants_name_every_pin(world):
     world.data.merge_into("bbb", made[1].branch, world.data.commit("bbb", "main", {"x": b"3"}))
     told = {one.what for one in violations(world.site()) if one.rule == "pinned"}
     assert told == {f"{one.repository}@{one.commit[:12]}" for one in made}
+
+
+# Where nobody said, or somebody says later
+
+
+def test_a_re_pin_at_a_step_tells_saves_before_it_from_those_after(world):
+    first = world.open().data[0].commit
+    second = world.change_data(2)
+    world.repin(at_step=150)
+    world.clock.wait(minutes=1)
+    for step in (100, 149, 150, 200):
+        world.save(step)
+        world.sweep()
+    found = {step: [(ref.commit, ref.evidence) for ref in world.at(step).record.data] for step in (100, 149, 150, 200)}
+    assert found == {
+        100: [(first, Evidence.DECLARED)],
+        149: [(first, Evidence.DECLARED)],
+        150: [(second, Evidence.DECLARED)],
+        200: [(second, Evidence.DECLARED)],
+    }
+    third = world.change_data(3)
+    world.repin()
+    world.clock.wait(minutes=1)
+    world.save(300)
+    world.sweep()
+    assert {ref.commit for ref in world.at(300).record.data} == {second, third}
+    assert {ref.evidence for ref in world.at(300).record.data} == {Evidence.AMBIGUOUS}
+
+
+@pytest.fixture
+def unbound(world):
+    """Four saves of which nobody knows the data."""
+    world.changes = {"data": None, "default_repository": None}
+    world.open()
+    for step in (100, 200, 300, 400):
+        world.save(step)
+        world.sweep()
+    world.changes = {}
+    return world
+
+
+def bound_steps(world, commit):
+    return [step for step in (100, 200, 300, 400) if [ref.commit for ref in world.at(step).record.data] == [commit]]
+
+
+def test_one_bind_says_it_of_all_whose_data_nobody_knows(unbound):
+    first = unbound.data.head("data", "main")
+    second = unbound.change_data(2)
+    bind(unbound.site(), RUN, unbound.at(200).record.id, data=f"data/{second}", reason="that one is known")
+    made = bind_run(unbound.site(), RUN, data=f"data/{first}", reason="found the mount")
+    assert [one.step for one in made] == [100, 300, 400]
+    assert bound_steps(unbound, first) == [100, 300, 400]
+    before = unbound.state().sequence
+    assert bind_run(unbound.site(), RUN, data=f"data/{first}", reason="found the mount") == ()
+    assert unbound.state().sequence == before
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected", "later"),
+    [
+        (Steps(first=200, last=300), [200, 300], False),
+        (Steps(last=200), [100, 200], False),
+        (Steps(first=300), [300, 400], True),
+    ],
+)
+def test_one_bind_says_it_of_a_stretch_of_steps(unbound, steps, expected, later):
+    commit = unbound.data.head("data", "main")
+    made = bind_run(unbound.site(), RUN, data=f"data/{commit}", reason="the log says so", steps=steps)
+    assert [one.step for one in made] == expected == bound_steps(unbound, commit)
+    unbound.clock.wait(minutes=1)
+    unbound.save(500)
+    unbound.sweep()
+    assert [ref.commit for ref in unbound.at(500).record.data] == ([commit] if later else [])
+
+
+def test_what_was_declared_for_the_run_is_what_its_running_process_saves_with(world):
+    world.open()
+    world.change_data(2)
+    world.repin()
+    world.clock.wait(minutes=1)
+    world.save(100)
+    world.sweep()
+    assert {ref.evidence for ref in world.at(100).record.data} == {Evidence.AMBIGUOUS}
+    commit = world.data.head("data", "main")
+    bind_run(world.site(), RUN, data=f"data/{commit}", reason="its log says so")
+    world.clock.wait(minutes=1)
+    world.save(200)
+    world.sweep()
+    for step in (100, 200):
+        assert [(ref.commit, ref.evidence) for ref in world.at(step).record.data] == [(commit, Evidence.DECLARED)]
+
+
+def test_a_site_without_data_rolls_the_model_back_alone_and_says_so(world):
+    world.changes = {"data": None, "default_repository": None}
+    world.open()
+    world.saves(100, 200)
+    made = plan(world.site(), world.wish(100, flags=Flags(while_running=True)))
+    assert made.flags.model_only
+    assert any("versions no data" in note for note in made.notes)
+    with pytest.raises(Refused, match="versions no data"):
+        plan(world.site(), world.wish(100, flags=Flags(while_running=True, data_only=True)))
+    done = world.roll_back(100)
+    assert (done.data, done.timeline) == ((), 2)
+    assert files(world.disk, done.checkpoint_dir)
+    with pytest.raises(Misconfigured) as raised:
+        bind_run(world.site(), RUN, data=f"data/{'a' * 64}", reason="x")
+    assert "Nothing has to be bound" in raised.value.advice
+    assert request(world.site(), world.wish(100)).id == request(world.site(), world.wish(100)).id

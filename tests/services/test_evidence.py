@@ -7,7 +7,7 @@ import pytest
 from lakemark.errors import Refused
 from lakemark.model.entry import Contents, Draft
 from lakemark.model.record import DataRef, Evidence
-from lakemark.services.bind import bind
+from lakemark.services.bind import bind, bind_run
 from lakemark.services.commit import Commit, commit
 from lakemark.services.rollback_request import request
 from tests.services.world import RUN, World
@@ -108,24 +108,24 @@ def test_no_data_at_all_is_recorded_and_no_target_until_bound():
     bare.sweep()
     assert bare.at(100).record.data == ()
     bare.clock.wait(hours=1)
+    bare.changes = {}
     with pytest.raises(Refused, match="nobody knows") as raised:
         request(bare.site(), bare.wish(100))
     assert "lakemark bind" in raised.value.advice
-    bare.changes = {}
     commit = bare.data.head("data", "main")
     bind(bare.site(), RUN, bare.at(100).record.id, data=f"data/{commit}", reason="that was it")
     assert request(bare.site(), bare.wish(100)).state == "requested"
 
 
-def test_binding_a_run_is_for_saves_from_then_on(world):
+def test_binding_a_run_is_for_what_nobody_knows_and_for_saves_from_then_on(world):
     world.changes = {"data": None, "default_repository": None}
     world.open()
     world.save(100)
     world.sweep()
     world.changes = {}
     commit = world.data.head("data", "main")
-    bind(world.site(), RUN, None, data=f"data/{commit}", reason="found the mount")
-    assert world.at(100).record.data == ()
+    bind_run(world.site(), RUN, data=f"data/{commit}", reason="found the mount")
+    assert data(world, 100) == [(commit, Evidence.DECLARED)]
     world.clock.wait(minutes=1)
     world.open(job="2")
     world.clock.wait(minutes=1)

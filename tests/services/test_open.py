@@ -9,7 +9,7 @@ from lakemark.errors import Misconfigured, NotFound, Refused, StoreUnavailable, 
 from lakemark.model.entry import Draft
 from lakemark.ports import Strength
 from lakemark.services import pins
-from lakemark.services.bind import bind
+from lakemark.services.bind import bind_run
 from lakemark.services.close_run import close_run, reopen_run
 from lakemark.services.observe import head_at, observe
 from lakemark.services.rollback_request import request
@@ -231,9 +231,9 @@ def test_bind_wants_a_full_commit_that_exists(world):
     world.open()
     for data in ("data/main", "data", f"/{'a' * 64}", f"data/{'A' * 64}"):
         with pytest.raises(Usage):
-            bind(world.site(), RUN, None, data=data, reason="x")
+            bind_run(world.site(), RUN, data=data, reason="x")
     with pytest.raises(NotFound):
-        bind(world.site(), RUN, None, data=f"data/{'a' * 64}", reason="x")
+        bind_run(world.site(), RUN, data=f"data/{'a' * 64}", reason="x")
 
 
 def test_what_a_branch_was_at_by_our_own_looks(world):

@@ -71,13 +71,15 @@ def known_then(state: RunState, at: datetime) -> RecordState | None:
 def _heads(here: Session, state: RunState, at: datetime) -> list[dict[str, Any]]:
     if here.settings.data is None:
         return []
-    from lakemark.services.observe import head_at
+    from lakemark.services.observe import head_at, stands_still
 
     branches = {(ref.repository, ref.branch) for one in state.intervals for ref in one.data if ref.branch}
     heads: list[dict[str, Any]] = []
     for repository, branch in sorted(branches):
         row: dict[str, Any] = {"repository": repository, "branch": branch}
         try:
+            if stands_still(here.site, repository, branch):
+                continue
             head = head_at(here.site, repository, branch, at)
         except LakemarkError as error:
             here.note(f"{repository}/{branch}: {error}")

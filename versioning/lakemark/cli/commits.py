@@ -111,8 +111,20 @@ def _pending(here: Session, run: str, step: int, why: str) -> Answer:
     )
 
 
-def bind(target: str, /, *, data: str, reason: Reason, dry_run: bool = False) -> Answer:
-    """Say what data a record was trained with, or a run from now on. The commit is pinned first.
+def bind(
+    target: str,
+    /,
+    *,
+    data: str,
+    reason: Reason,
+    from_: Annotated[Whole | None, Parameter(name="--from")] = None,
+    to: Whole | None = None,
+    dry_run: bool = False,
+) -> Answer:
+    """Say what data a record was trained with, or many of a run. The commit is pinned first.
+
+    Of a RUN: the records of its current lineage whose data nobody knows, and what it saves from now on; with --from or
+    --to all records of those steps, and later saves only where --to is left out.
 
     Parameters
     ----------
@@ -122,26 +134,38 @@ def bind(target: str, /, *, data: str, reason: Reason, dry_run: bool = False) ->
         REPOSITORY/COMMIT, the commit with all its 64 digits.
     reason: str
         Why; it stays in the history.
+    from_: int
+        Of a RUN: the first step.
+    to: int
+        Of a RUN: the last step.
     dry_run: bool
         Say what would be done, and change nothing.
     """
     from lakemark.services import pins
+    from lakemark.services.bind import Steps, bind_run, to_bind
     from lakemark.services.bind import bind as bind_data
 
     here = session()
     run, found = here.history.run_or_record(target, now=here.now)
+    steps = Steps(first=from_, last=to)
+    if found is not None and not steps.open:
+        raise Usage("--from and --to are steps of a RUN", advice=f"lakemark bind {run} --from {from_ or to} …")
+    repository, _, commit = data.rpartition("/")
     if dry_run:
-        repository, _, digits = data.rpartition("/")
-        commit = pins.versions(here.site).resolve(repository, digits).id
-        what = f"{run}@{found.record.step}" if found else f"{run} from now on"
-        return would(f"pin {repository}@{short(commit)}", f"say that {what} was trained with it", run=run)
-    record = found.record.id if found else None
-    bind_data(here.site, run, record, data=data, reason=reason)
-    if record is None:
-        repository, _, commit = data.rpartition("/")
-        document = {"run": run, "record": None, "data": [{"repository": repository, "commit": commit}]}
-        return Answer(document=document, lines=[f"{run} is bound to {repository}@{short(commit)} from now on"])
-    return record_answer(here, record, run)
+        commit = pins.versions(here.site).resolve(repository, commit).id
+        of = [found] if found else to_bind(here.site.ledger.run(run), steps)
+        said = [f"say that {run}@{one.record.step} was trained with it" for one in of]
+        said += [f"say it of what {run} saves from now on"] if found is None and to is None else []
+        return would(f"pin {repository}@{short(commit)}", *said, run=run)
+    if found is not None:
+        bind_data(here.site, run, found.record.id, data=data, reason=reason)
+        return record_answer(here, found.record.id, run)
+    bound = bind_run(here.site, run, data=data, reason=reason, steps=steps)
+    views = [dict(record_answer(here, one.id, run).document) for one in bound]
+    document = {"run": run, "record": None, "records": views, "data": [{"repository": repository, "commit": commit}]}
+    lines = [f"{len(bound)} record(s) of {run} are bound to {repository}@{short(commit)}"]
+    lines += [f"{run} is bound to it from now on"] if to is None else []
+    return Answer(document=document, lines=lines)
 
 
 def sweep(*, dry_run: bool = False) -> Answer:

@@ -33,7 +33,7 @@ KINDS: Final[Mapping[str, str]] = {
     "part_sealed": "attempt, step, ordinal, … (reserved for checkpoints in parts)",
     "part_replicated": "attempt, step, ordinal, tier, … (reserved)",
     "committed": "attempt, supersedes, conflicts_with, tier, node, linked, source (where it lay), directory (watched)",
-    "bound": "data[]; its record.json is the record with that data",
+    "bound": "data[]; its record.json is the record with that data. Without a record: what the run reads from now on, at_step",
     "replicated": "tier, node (null: shared), linked, proof, verified_at; objects.json: file digest -> object name",
     "replica_refused": "tier, node, why: the place can't hold it as it is; nobody tries again until somebody asks for it",
     "released": "items[{record, tier, node, survivor, survivor_verified_at, why}]",

@@ -157,7 +157,8 @@ def _bound(state: RunState, entry: Entry, contents: Contents) -> None:
     if found is not None:
         _change(state, entry.record, record=contents.record or found.record.with_data(data))
     elif entry.record is None:
-        state.intervals.append(_interval(state, entry, None))
+        interval = _interval(state, entry, _integer(entry.body, "at_step"))
+        state.intervals.append(replace(interval, declared=True))
 
 
 def _replicated(state: RunState, entry: Entry, _contents: Contents) -> None:

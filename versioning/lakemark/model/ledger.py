@@ -78,13 +78,17 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """From `sequence` on, attempts of `timeline` open `data`. at_step: the step it begins at, where that was said."""
+    """From `sequence` on, attempts of `timeline` open `data`. at_step: the step it begins at, where that was said.
+
+    declared: somebody said by hand that this is what the run reads.
+    """
 
     sequence: int
     timeline: int
     opened_at: datetime
     data: tuple[DataRef, ...]
     at_step: int | None = None
+    declared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

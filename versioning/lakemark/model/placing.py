@@ -6,14 +6,17 @@ says so (`ambiguous`) instead of guessing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from lakemark.model.ledger import Attempt, Fork, Interval, RecordState, RunState
 from lakemark.model.record import DataRef, Evidence, record_id
 from lakemark.model.timeline import lineage, segments
 
+_Choice: TypeAlias = tuple[tuple[DataRef, ...], int | None]
+"""Data that a process may have had open, and the step at which it began to, where that was said."""
 _MOMENT: Final = timedelta(minutes=1)
 
 
@@ -112,23 +115,59 @@ def timeline_of(state: RunState, save: Save) -> int:
 
 
 def data_of(state: RunState, save: Save) -> tuple[DataRef, ...]:
-    """What the save's process had open; without a spool file, what it must have had open, or all it may have had."""
-    if save.announced:
+    """What the save's process had open; without a spool file, what it must have had open, or all it may have had.
+
+    Where a change of data was said to begin at a step, that step tells the saves before it from those after it. What
+    somebody declared by hand is what files written later were trained with, if their process says nothing itself.
+    """
+    if save.announced and save.data:
         return save.data
+    declared = _declared(state, save)
+    if declared is not None or save.announced:
+        return declared or ()
     timeline = timeline_of(state, save)
     attempt = state.attempts.get(save.attempt or "")
+    choices: list[_Choice]
     if save.directory_timeline is None:
-        choices = [interval.data for interval in state.intervals]
+        choices = [_choice(interval, timeline) for interval in state.intervals]
     elif attempt is not None and _by_it(state, save, attempt, timeline=timeline):
-        choices = [attempt.data]
+        choices = [(attempt.data, None)]
     else:
-        choices = [interval.data for interval in _intervals(state, timeline)]
+        choices = [_choice(interval, timeline) for interval in _intervals(state, timeline)]
     began = attempt.sequence if attempt is not None else 0
-    choices.extend(interval.data for interval in state.intervals if interval.sequence > began)
-    if len({frozenset((ref.repository, ref.commit) for ref in choice) for choice in choices}) <= 1:
-        return _plain(choices[0]) if choices else ()
-    every = dict.fromkeys(replace(ref, evidence=Evidence.AMBIGUOUS) for choice in choices for ref in _plain(choice))
+    choices.extend(_choice(interval, timeline) for interval in state.intervals if interval.sequence > began)
+    left = _at_step(choices, save.step)
+    if len({frozenset((ref.repository, ref.commit) for ref in choice) for choice in left}) <= 1:
+        return _plain(left[0]) if left else ()
+    every = dict.fromkeys(replace(ref, evidence=Evidence.AMBIGUOUS) for choice in left for ref in _plain(choice))
     return tuple(every)
+
+
+def _choice(interval: Interval, timeline: int) -> _Choice:
+    """Steps are told apart within one timeline; in another the same number is another moment."""
+    return interval.data, interval.at_step if interval.timeline == timeline else None
+
+
+def _at_step(choices: Sequence[_Choice], step: int) -> list[tuple[DataRef, ...]]:
+    """Of what a process may have had open, in order, that which a save of `step` may be of."""
+    first, last = 0, len(choices)
+    for index, (_, at) in enumerate(choices):
+        if at is not None and step >= at:
+            first = index
+        elif at is not None and index > 0:
+            last = index
+            break
+    return [data for data, _ in choices[first:last]]
+
+
+def _declared(state: RunState, save: Save) -> tuple[DataRef, ...] | None:
+    """What somebody said by hand that the run reads from now on; None of what was written before, or said before a re-pin."""
+    interval = state.interval
+    if interval is None or not interval.declared:
+        return None
+    later = save.newest_mtime is not None and save.newest_mtime > interval.opened_at
+    reached = interval.at_step is None or save.step >= interval.at_step
+    return _plain(interval.data) if later and reached else None
 
 
 def before(state: RunState, timeline: int, step: int) -> RecordState | None:

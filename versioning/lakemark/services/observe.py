@@ -49,6 +49,13 @@ def watched(site: Site) -> set[tuple[str, str]]:
     return found
 
 
+def stands_still(site: Site, repository: str, name: str) -> bool:
+    """Whether what data was asked for by is a commit's id or a tag: where it is, it was at any time."""
+    return is_commit_id(name) or (
+        versions(site).head(repository, name) is None and _is_tag(versions(site), repository, name)
+    )
+
+
 def head_at(site: Site, repository: str, branch: str, at: datetime) -> HeadAt:
     """A branch's head at the instant `at`: our own observation where there is one, with its gap, else an estimate."""
     seen = site.ledger.site().head_at(repository, branch, at)

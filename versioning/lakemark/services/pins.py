@@ -37,7 +37,8 @@ def versions(site: Site) -> DataVersions:
     if site.data is None:
         raise Misconfigured(
             "this site has no data versioning (`data: none` in lakemark.yaml)",
-            advice="Name a lakeFS endpoint under `data:`, or leave --data out.",
+            advice="Nothing has to be bound or opened with --data there: a rollback brings the model back alone. "
+            "To version data, name a lakeFS endpoint under `data:`.",
         )
     return site.data
 

@@ -24,6 +24,7 @@ from lakemark.services.restore import fastest
 
 SAMPLED_OBJECTS = 8
 _PROBE_BYTES = 32 * 2**20
+_MODEL_ALONE = "this site versions no data: the model goes back alone, and what it reads stays as it is"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,7 @@ def plan(site: Site, wish: Wish) -> RollbackPlan:
     state = opened(site, wish.run)
     target = recorded(state, wish.record)
     now = site.now()
+    wish = without_data(site, wish)
     made = plan_rollback(
         state,
         target,
@@ -62,6 +64,8 @@ def plan(site: Site, wish: Wish) -> RollbackPlan:
         at=wish.at,
         others=[site.ledger.run(run) for run in site.ledger.runs() if run != wish.run],
     )
+    if site.data is None:
+        made = made.advised(notes=[_MODEL_ALONE])
     made = _from_heads(site, made)
     sampled = require_holds(site, made)
     made = _advised(site, state, target, made, sampled=sampled)
@@ -98,8 +102,21 @@ def _from_heads(site: Site, made: RollbackPlan) -> RollbackPlan:
     return replace(made, data=tuple(items)).advised(notes=notes)
 
 
+def without_data(site: Site, wish: Wish) -> Wish:
+    """Where the site versions no data, only the model can go back, and that is what is planned. Raises Refused for data."""
+    if site.data is not None:
+        return wish
+    if wish.flags.data_only or wish.flags.move_branch:
+        raise Refused(
+            "this site versions no data (`data: none`): there is none to bring back, and no branch to move",
+            advice="Leave --data-only and --move-branch out: the model goes back alone.",
+        )
+    return replace(wish, flags=replace(wish.flags, model_only=True))
+
+
 def request(site: Site, wish: Wish) -> RollbackState:
     """Appends the request, with its plan. The same wish while one is open is that one."""
+    wish = without_data(site, wish)
     identity = _identity(site.ledger.run(wish.run), wish)
     standing = _same(site.ledger.run(wish.run), wish, identity, now=site.now())
     if standing is not None:

@@ -276,7 +276,8 @@ def _unbound(state: RunState, standing: Iterable[RecordState]) -> Iterator[Probl
     if unknown:
         first = unknown[0].record
         what = f"of {len(unknown)} record(s) of {state.run} it is not known what data they were trained with"
-        advice = f"lakemark bind {first.id[:12]} --data REPOSITORY/COMMIT --reason …"
+        one = first.id[:12] if len(unknown) == 1 else state.run
+        advice = f"lakemark bind {one} --data REPOSITORY/COMMIT --reason …; the run's log says what it read"
         yield Problem(colour=AMBER, what=what, since=unknown[0].recorded_at, next=advice)
 
 
