@@ -28,6 +28,7 @@ from botocore.exceptions import (
     HTTPClientError,
     IncompleteReadError,
     NoCredentialsError,
+    ParamValidationError,
     PartialCredentialsError,
     ResponseStreamingError,
     SSLError,
@@ -39,6 +40,7 @@ from lakemark.adapters.files import fsync_directory, os_errors, write_new
 from lakemark.adapters.pool import Buffers, run_all
 from lakemark.adapters.s3_place import Credentials, S3Place, as_ours
 from lakemark.adapters.s3_streams import Body, Part
+from lakemark.adapters.vendors import raised_in
 from lakemark.adapters.workbench import Workbench
 from lakemark.errors import Corrupt, Denied, Misconfigured, NotFound, StoreUnavailable, quoted
 from lakemark.ports.store import Usage
@@ -335,6 +337,10 @@ class S3Blobs:
                 f"{self.where} does not answer: {quoted(str(error))}",
                 advice="Try again; check the endpoint and network.",
             ) from error
+        except ParamValidationError as error:
+            if "Invalid bucket name" not in str(error):
+                raise  # we asked for something that S3 has not: no setting mends that
+            raise Misconfigured(f"{self.where}: {quoted(str(error))}", advice="Mend the tier's `url`.") from error
         except BotoCoreError as error:
             raise Misconfigured(
                 f"{self.where}: {quoted(str(error))}", advice="Mend the tier's `endpoint`, `region` or `ca_bundle`."
@@ -371,6 +377,8 @@ def _client(place: S3Place, credentials: Credentials | None, *, read_timeout: fl
             ),
         )
     except (BotoCoreError, ValueError) as error:
+        if not (raised_in(error, "botocore") or raised_in(error, "boto3")):
+            raise
         raise Misconfigured(
             f"s3://{place.bucket}: {quoted(str(error))}", advice="Mend the tier's `endpoint`, `region` or `ca_bundle`."
         ) from error

@@ -182,6 +182,8 @@ class SqliteJournal:
     def _errors(self) -> Iterator[None]:
         try:
             yield
+        except sqlite3.ProgrammingError:
+            raise  # our own mistake, as of a statement or of a connection that was closed
         except sqlite3.Error as error:
             raise self._ours(error) from error
 

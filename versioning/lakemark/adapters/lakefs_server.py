@@ -21,6 +21,7 @@ from lakefs_client import models
 from lakefs_client.client import LakeFSClient
 
 from lakemark.adapters import lakefs_errors as errors
+from lakemark.adapters.vendors import raised_in
 from lakemark.errors import NotFound, StoreUnavailable, Usage, quoted
 from lakemark.model.data_ids import is_commit_id
 from lakemark.ports.data import DataCommit
@@ -127,8 +128,12 @@ class Server:
             return Said(status, message) if status in expect else _Unasked(status, message)
         except urllib3.exceptions.LocationValueError as error:
             raise errors.not_lakefs(self.endpoint, error) from error
-        except (lakefs_client.OpenApiException, AttributeError, TypeError, ValueError) as error:
-            # How the client takes an answer that has not the fields it should.
+        except lakefs_client.OpenApiException as error:
+            raise errors.not_lakefs(self.endpoint, error) from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # How the client takes an answer that has not the fields it should; out of our own lines it is a mistake of ours.
+            if not raised_in(error, "lakefs_client"):
+                raise
             raise errors.not_lakefs(self.endpoint, error) from error
 
     def _timeout(self, about: str) -> tuple[float, float]:

@@ -67,6 +67,8 @@ def remove(path: Path) -> None:
 
 def is_damage(error: sqlite3.Error) -> bool:
     """Whether making the index anew is the remedy."""
+    if isinstance(error, sqlite3.ProgrammingError):
+        return False  # our own mistake: a new file would have it too
     return isinstance(error, sqlite3.DatabaseError) and (
         not isinstance(error, sqlite3.OperationalError) or "no such" in str(error)
     )

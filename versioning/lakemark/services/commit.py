@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -100,8 +101,11 @@ def _recorded(site: Site, asked: Commit, taken: Taken) -> Committed:
                 return _done(
                     site, asked, Committed(record=record, new=new, why=placement.why, notes=taken.notes), taken
                 )
-    except LakemarkError:
-        _undo(site, taken, adopted)
+    except Exception:  # any: our own mistake, too, must leave no tree that nobody recorded
+        with suppress(
+            LakemarkError
+        ):  # what can't be undone now the next sweep undoes; the first error is what happened
+            _undo(site, taken, adopted)
         raise
     _undo(site, taken, adopted)
     raise Conflict(

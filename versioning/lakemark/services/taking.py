@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -113,11 +114,12 @@ def take(site: Site, asked: Commit, state: RunState) -> Taken:
             notes = (*notes, doubt.why)
             if asked.found:
                 raise _suspect(asked, doubt)
-    except LakemarkError:
-        site.hot.discard(landed)
+        resumable, gaps = resumes(present, possible)
+        manifest = landed.manifest.judged(framework=found.framework, roles=present, resumable=resumable, gaps=gaps)
+    except Exception:  # any: what was landed and is nobody's would fill the disk
+        with suppress(LakemarkError):
+            site.hot.discard(landed)
         raise
-    resumable, gaps = resumes(present, possible)
-    manifest = landed.manifest.judged(framework=found.framework, roles=present, resumable=resumable, gaps=gaps)
     if possible or found.members or counted:
         more: dict[str, JSON] = {"possible": sorted(possible)} if possible else {}
         more |= {"members": True} if found.members else {}
