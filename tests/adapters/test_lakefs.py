@@ -2,7 +2,8 @@
 
 import contextlib
 import sqlite3
-from datetime import datetime, timedelta
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
@@ -10,6 +11,7 @@ from lakefs_client import models
 
 from lakemark.adapters.lakefs_server import Said, Server
 from lakemark.errors import Conflict, DataGone, NotFound, Refused, StoreUnavailable, Usage
+from lakemark.ports.data import PinAsked, Strength
 from tests.lakefs_scratch import TIMEOUT
 
 pytestmark = pytest.mark.xdist_group("lakefs")
@@ -74,6 +76,61 @@ def test_history_goes_on_behind_a_page(lakefs, scratch):
     for page in (2, 3, len(expected) - 1, len(expected), len(expected) + 1):
         server = paged(page)(lakefs.endpoint, *keys, timeout_seconds=(5, 60))
         assert [one.id for one in server.history(scratch.repository, expected[0])] == expected, page
+
+
+class Counting(Server):
+    """Counts what is asked, by the method of the client."""
+
+    def __init__(self, *given, **named):
+        super().__init__(*given, **named)
+        self.asked = Counter()
+
+    def _once(self, call, *given, **named):
+        self.asked[call.__name__] += 1
+        return super()._once(call, *given, **named)
+
+
+def test_history_is_asked_for_once_and_an_edited_one_found_all_the_same(lakefs):
+    scratch = lakefs.scratch()
+    for number in range(5):
+        scratch.put("main", {"n": b"%d" % number})
+    servers = []
+
+    def counting(*given, **named):
+        servers.append(Counting(*given, **named))
+        servers[0].page = 2
+        return servers[0]
+
+    data, now = lakefs.data(server=counting), datetime.now(UTC)
+    first = data.head_at(scratch.repository, "main", now)
+    asked = servers[0].asked["log_commits"]
+    assert asked > 2
+    assert data.head_at(scratch.repository, "main", now) == first
+    assert servers[0].asked["log_commits"] == asked
+    data.altered(scratch.repository, first.commit, limit=100)
+    assert servers[0].asked["log_commits"] > asked
+
+
+def test_three_hundred_pins_are_seen_by_a_handful_of_requests(lakefs):
+    scratch = lakefs.scratch()
+    servers = []
+
+    def counting(*given, **named):
+        servers.append(Counting(*given, **named))
+        return servers[0]
+
+    data = lakefs.data(server=counting)
+    head = scratch.data.head(scratch.repository, "main")
+    made = data.pin(scratch.repository, head, branch="pin-one-abcd", nonce="abcd")
+    guard = scratch.branches()[made.branch]
+    for number in range(40):
+        scratch.make_branch(f"pin-x{number}-abcd", head, hidden=True)
+    pins = [PinAsked(commit=head, branch=f"pin-x{number}-abcd", nonce="abcd") for number in range(40)]
+    servers[0].asked.clear()
+    pins.append(PinAsked(commit=head, branch=made.branch, nonce="abcd", proven=guard))
+    seen = data.pins_seen(scratch.repository, pins)
+    assert servers[0].asked.total() <= 3
+    assert Counter(one.strength for one in seen.values()) == {Strength.PLAIN: 40, Strength.GUARDED: 1}
 
 
 def test_ids_of_a_real_history_are_those_of_its_fields(scratch):

@@ -155,3 +155,112 @@ def test_reading_leaves_no_temporary_file(lakefs, tmp_path, monkeypatch):
     assert b"".join(scratch.data.read(scratch.repository, head, "train/1")) == b"bytes of 1"
     assert scratch.data.readable(scratch.repository, head, sample=3, seed=1).lost == ()
     assert list(Path(tmp_path).iterdir()) == []
+
+
+@pytest.fixture
+def moody():
+    """A function that serves answers in turn, each (status, body) or "break" or "silence", and counts what was sent."""
+    servers = []
+
+    def serve(*answers, pause=0.0):
+        asked, left = [], list(answers)
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def respond(self):
+                asked.append(self.command)
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                answer = left.pop(0) if len(left) > 1 else left[0]
+                if answer == "break":
+                    self.close_connection = True
+                    return
+                if answer == "silence" or pause:
+                    done.wait(pause or 30)
+                if answer == "silence":
+                    self.close_connection = True
+                    return
+                status, value = answer
+                body = json.dumps(value).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        for method in ("GET", "POST", "DELETE"):
+            setattr(Handler, f"do_{method}", Handler.respond)
+        done = threading.Event()
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        servers.append((server, thread, done))
+        return f"http://127.0.0.1:{server.server_address[1]}", asked
+
+    yield serve
+    for server, thread, done in servers:
+        done.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+MAIN = (200, {"id": "main", "commit_id": COMMIT})
+
+
+@pytest.mark.parametrize(
+    "failure", [(500, {"message": "x"}), (503, {"message": "x"}), (429, {"message": "x"}), "break"]
+)
+def test_what_only_reads_is_asked_again_and_what_writes_is_not(moody, failure):
+    endpoint, asked = moody(failure, failure, MAIN)
+    assert data(endpoint).head("data", "main") == COMMIT
+    assert asked == ["GET"] * 3
+    endpoint, asked = moody(failure)
+    with pytest.raises(StoreUnavailable):
+        data(endpoint).branch_at("data", "new", COMMIT)
+    assert asked == ["POST"]
+
+
+def test_a_failure_that_stays_is_told_after_three_tries(moody):
+    endpoint, asked = moody((500, {"message": "x"}))
+    with pytest.raises(StoreUnavailable):
+        data(endpoint).head("data", "main")
+    assert asked == ["GET"] * 3
+
+
+def test_silence_is_waited_for_once_and_nobody_else_waits_for_it(moody):
+    endpoint, asked = moody("silence")
+    here = data(endpoint, timeout_seconds=(5, 0.3))
+    for message in ("does not answer", "a moment ago", "a moment ago"):
+        with pytest.raises(StoreUnavailable, match=message):
+            here.head("data", "main")
+    assert asked == ["GET"]
+
+
+def test_all_that_one_call_asks_is_over_in_time_however_slowly_each_is_answered(moody):
+    endpoint, asked = moody(MAIN, pause=0.1)
+    here = data(endpoint)
+
+    def a_hundred():
+        with here.within(0.5):
+            for _ in range(100):
+                here.head("data", "main")
+
+    with pytest.raises(StoreUnavailable, match="too slowly"):
+        a_hundred()
+    assert len(asked) < 100
+    assert here.head("data", "main") == COMMIT
+
+
+def test_a_right_that_is_missing_is_no_wrong_key(moody):
+    endpoint, _ = moody((401, {"message": "insufficient permissions"}))
+    with pytest.raises(Denied) as denied:
+        data(endpoint).head("data", "main")
+    assert "no right" in denied.value.advice
+    endpoint, _ = moody((401, {"message": "error authenticating request"}))
+    with pytest.raises(Denied) as denied:
+        data(endpoint).head("data", "main")
+    assert "LAKEFS_ACCESS_KEY_ID" in denied.value.advice

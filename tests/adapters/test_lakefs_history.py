@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakemark.adapters.lakefs_history import altered, derived, head_at
+from lakemark.adapters.lakefs_history import LONGEST_BEYOND, LONGEST_WALK, altered, derived, head_at
 from lakemark.ports.data import DataCommit
 
 START = datetime(2026, 11, 26, 12, tzinfo=UTC)
@@ -76,6 +76,27 @@ def test_the_answer_is_the_newest_whose_ancestry_is_not_later():
         assert at(commits, second).commit == (commits[fitting[-1]].id if fitting else None)
 
     check()
+
+
+def test_the_walk_is_bounded_and_says_so():
+    walked = []
+
+    def endless(start):
+        for number in range(start, -(10**9), -1):
+            walked.append(number)
+            at = START + timedelta(seconds=number)
+            yield DataCommit(
+                id=f"{number % 2**64:064x}", parents=(), committer="a", message="", created_at=at, meta_range=""
+            )
+
+    found = head_at(endless(5000), START + timedelta(seconds=4000))
+    assert found.commit == f"{4000:064x}"
+    assert len(walked) <= 1000 + LONGEST_BEYOND + 2
+    assert f"only the newest {len(walked) - 1} were looked at" in found.precision
+    walked.clear()
+    long_ago = head_at(endless(10**8), START)
+    assert (long_ago.commit, len(walked)) == (None, LONGEST_WALK + 1)
+    assert "only the newest" in long_ago.precision
 
 
 def test_altered_commits_are_found():

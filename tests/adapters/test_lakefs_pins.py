@@ -3,16 +3,18 @@
 On the stand-in, and on the server that LAKEFS_ENDPOINT names.
 """
 
+import json
 import secrets
 import threading
 import time
 
+import lakefs_client
 import pytest
 
 from lakemark.adapters.lakefs_pins import GUARD_PATH, RELEASED, Pins, guard
 from lakemark.adapters.lakefs_server import Server
-from lakemark.errors import Conflict, NotFound, Refused, Usage
-from lakemark.ports.data import Strength
+from lakemark.errors import Conflict, Denied, NotFound, Refused, Usage
+from lakemark.ports.data import PinAsked, Strength
 from tests.services_fixtures import LAKEFS_SERVERS
 
 pytestmark = pytest.mark.xdist_group("lakefs")
@@ -251,6 +253,99 @@ def test_a_server_that_runs_no_actions_is_found_out(lakefs, pins):
     assert made.strength is Strength.PLAIN
     assert "runs no actions" in made.why_plain
     assert scratch.branches()["pin-x-abcd"] == commit
+
+
+def asked(commit, branch="pin-x-abcd", nonce="abcd", **more):
+    return PinAsked(commit=commit, branch=branch, nonce=nonce, **more)
+
+
+def test_a_plain_pin_is_guarded_once_that_is_possible(lakefs, pins):
+    scratch = lakefs.scratch()
+    commit = scratch.data.head(scratch.repository, "main")
+    scratch.make_branch("pin-x-abcd", commit, hidden=True)
+    made = pins.make(scratch.repository, commit, branch="pin-x-abcd", nonce="abcd")
+    assert (made.strength, made.why_plain) == (Strength.GUARDED, None)
+    assert pins.strength(scratch.repository, commit, branch="pin-x-abcd") is Strength.GUARDED
+    assert left_behind(scratch, "pin-x-abcd") == set()
+
+
+class NoActions(Server):
+    """Lets any branch go, as a server that runs no actions does."""
+
+    def drop_branch(self, repository, branch, **named):
+        if branch.startswith("pin-"):
+            super().make_branch(repository, RELEASED, self.head(repository, "main"), hidden=True, expect=(409,))
+            self.upload(repository, RELEASED, f"{branch}/{branch[-4:]}", b"x")
+        answer = super().drop_branch(repository, branch, **named)
+        if branch.startswith("pin-"):
+            self.reset(repository, RELEASED)
+        return answer
+
+
+def test_a_guard_is_tried_and_what_lets_go_is_plain_and_not_lost(lakefs, pins):
+    scratch = lakefs.scratch()
+    first = scratch.data.head(scratch.repository, "main")
+    second = scratch.put("main", {"more": b"x"})
+    names = ["pin-x-abcd", "pin-y-abcd"]
+    for commit, name in zip((first, second), names, strict=True):
+        pins.make(scratch.repository, commit, branch=name, nonce="abcd")
+    wanted = [asked(first), asked(second, "pin-y-abcd")]
+    tried = pins.seen(scratch.repository, wanted, tries=names)
+    assert {one.strength for one in tried.values()} == {Strength.GUARDED}
+    assert all(one.tried for one in tried.values())
+    weak = pins_on(lakefs, NoActions).seen(scratch.repository, wanted, tries=names[:1])
+    assert {(one.strength, one.why) for one in weak.values()} == {
+        (Strength.PLAIN, "the server runs no actions: it let the pin be deleted")
+    }
+    assert scratch.branches()["pin-x-abcd"] == first
+    assert left_behind(scratch, "pin-x-abcd") == left_behind(scratch, "pin-y-abcd") == set()
+    made = pins_on(lakefs, NoActions).make(scratch.repository, second, branch="pin-y-abcd", nonce="abcd")
+    assert (made.strength, scratch.branches()["pin-y-abcd"]) == (Strength.PLAIN, second)
+    again = pins.make(scratch.repository, first, branch="pin-x-abcd", nonce="abcd")
+    assert again.strength is Strength.GUARDED
+
+
+class Limited(Server):
+    """Answers what is asked by the client's methods in `forbidden` as a server does whose user has no right to it."""
+
+    forbidden = frozenset()
+
+    def _once(self, call, *given, **named):
+        def refused(*_given, **_named):
+            body = json.dumps({"message": "insufficient permissions"})
+            error = lakefs_client.ApiException(status=401, reason="Unauthorized")
+            error.body = body
+            raise error
+
+        refused.__name__ = call.__name__
+        return super()._once(refused if call.__name__ in self.forbidden else call, *given, **named)
+
+
+class Writer(Limited):
+    forbidden = frozenset({"get_branch_protection_rules", "set_branch_protection_rules"})
+
+
+class Reader(Limited):
+    forbidden = Writer.forbidden | {"create_branch", "upload_object", "commit", "delete_branch", "reset_branch"}
+
+
+def test_who_may_write_but_not_change_rules_makes_a_plain_pin(lakefs, pins):
+    scratch = lakefs.scratch()
+    commit = scratch.data.head(scratch.repository, "main")
+    made = pins_on(lakefs, Writer).make(scratch.repository, commit, branch="pin-x-abcd", nonce="abcd")
+    assert made.strength is Strength.PLAIN
+    assert "protection rules" in made.why_plain
+    assert scratch.data.diff(scratch.repository, commit, scratch.branches()["pin-x-abcd"]).sample == (GUARD_PATH,)
+
+
+def test_who_may_only_read_is_told_that_it_is_a_right(lakefs):
+    scratch = lakefs.scratch()
+    commit = scratch.data.head(scratch.repository, "main")
+    with pytest.raises(Denied) as denied:
+        pins_on(lakefs, Reader).make(scratch.repository, commit, branch="pin-x-abcd", nonce="abcd")
+    assert "no right" in denied.value.advice
+    seen = pins_on(lakefs, Reader).seen(scratch.repository, [asked(commit)], tries=["pin-x-abcd"])
+    assert seen["pin-x-abcd"].strength is Strength.NONE
 
 
 class SlowRules(Server):

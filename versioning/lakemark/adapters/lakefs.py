@@ -143,7 +143,7 @@ class LakeFS:
         if at.tzinfo is None:
             message = f"{at.isoformat()} has no offset"
             raise ValueError(message)
-        return history.head_at(self._server.history(repository, self._head(repository, branch)), at)
+        return history.head_at(self._server.history(repository, self._head(repository, branch), remembered=True), at)
 
     @_timed
     def move_branch(

@@ -30,6 +30,8 @@ CHUNK_BYTES: Final = 1 << 20
 SILENT_SECONDS: Final = 15.0
 _OK: Final = 200
 _READS: Final = ("get_", "list_", "log_", "diff_", "stat_")
+_REMEMBERED: Final = 32
+"""Pages of history, of 1000 commits each: some 20 MB."""
 _PAUSES: Final = (0.1, 0.4)
 _NO_RIGHT: Final = "insufficient permissions"
 
@@ -77,6 +79,7 @@ class Server:
         self.client._api.user_agent = "lakemark"  # noqa: SLF001 - the wrapper hides the client it wraps
         self._call = threading.local()
         self._silent_until = 0.0
+        self._pages: dict[tuple[str, str, int], tuple[list[DataCommit], bool]] = {}
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
@@ -100,7 +103,7 @@ class Server:
                 answer = self._once(call, *given, about=about, expect=expect, **named)
             except urllib3.exceptions.HTTPError as error:
                 if _is_silence(error):
-                    raise self._unreachable(error) from error
+                    raise self._unreachable(error, about) from error
             else:
                 if isinstance(answer, Said):
                     return answer
@@ -110,7 +113,7 @@ class Server:
         try:
             last = self._once(call, *given, about=about, expect=expect, **named)
         except urllib3.exceptions.HTTPError as error:
-            raise self._unreachable(error) from error
+            raise self._unreachable(error, about) from error
         if isinstance(last, Said):
             return last
         raise errors.error_for(last.status, last.message, about=about)
@@ -149,7 +152,10 @@ class Server:
         connect, read = self.timeout
         return min(connect, until - now), min(read, until - now)
 
-    def _unreachable(self, error: urllib3.exceptions.HTTPError) -> StoreUnavailable:
+    def _unreachable(self, error: urllib3.exceptions.HTTPError, about: str) -> StoreUnavailable:
+        until: float | None = getattr(self._call, "until", None)
+        if _is_silence(error) and until is not None and time.monotonic() >= until:
+            return errors.too_slow(self.endpoint, about)  # our time is over: of the server's silence that says nothing
         if _is_silence(error):
             self._silent_until = time.monotonic() + SILENT_SECONDS
         return errors.unreachable(self.endpoint, error)
@@ -180,22 +186,31 @@ class Server:
             raise errors.error_for(answer.status, answer.message, about=about)
         return None
 
-    def history(self, repository: str, commit: str) -> Iterator[DataCommit]:
+    def history(self, repository: str, commit: str, *, remembered: bool = False) -> Iterator[DataCommit]:
         """The commit and its first-parent ancestors, newest first, down to the repository's first commit.
 
         Each page starts anew at the last commit of the one before it, whose place nothing can move.
+        remembered: pages that this process has read already are not asked for again; not for finding edited ones.
         """
-        about = f"history of {full(commit)} in data repository {quoted(repository)}"
+        full(commit)
         start, fresh = commit, 0
         while True:
-            answer = self.ask(
-                self.client.refs_api.log_commits, repository, start, first_parent=True, amount=self.page, about=about
-            )
-            commits = [plain_commit(item) for item in answer.value.results]
+            key = (repository, start, self.page)
+            found = self._pages.get(key) if remembered else None
+            commits, more = found or self._history_page(repository, start)
+            while len(self._pages) >= _REMEMBERED:
+                self._pages.pop(next(iter(self._pages)), None)
+            self._pages[key] = (commits, more)
             yield from commits[fresh:]
-            if not answer.value.pagination.has_more or len(commits) <= fresh:
+            if not more or len(commits) <= fresh:
                 return
             start, fresh = commits[-1].id, 1
+
+    def _history_page(self, repository: str, start: str) -> tuple[list[DataCommit], bool]:
+        about = f"history of {start} in data repository {quoted(repository)}"
+        call = self.client.refs_api.log_commits
+        said = self.ask(call, repository, start, first_parent=True, amount=self.page, about=about).value
+        return [plain_commit(item) for item in said.results], bool(said.pagination.has_more)
 
     def branches(self, repository: str, *, prefix: str, hidden: bool) -> dict[str, str]:
         """All branches whose names begin with `prefix`, and their heads; hidden ones too where asked for."""
