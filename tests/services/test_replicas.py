@@ -12,6 +12,7 @@ from lakemark.model.entry import Draft
 from lakemark.model.ledger import Place
 from lakemark.model.retention import RetentionPolicy
 from lakemark.ports import Checkpoint
+from lakemark.services.commit import Commit, commit
 from lakemark.services.demote import demote
 from lakemark.services.release import release
 from lakemark.services.replicate import replicate
@@ -351,8 +352,8 @@ def test_thin_drops_last_copies_only_of_what_nobody_would_keep(world):
     world.shelves["warm"].reachable = world.shelves["cold"].reachable = False
     world.open()
     for step in (100, 200, 300):
-        world.save(step)
-        world.sweep()
+        world.clock.wait(seconds=10)
+        commit(world.site(), Commit(path=world.save(step), run=RUN, step=step))
     hold = world.at(200).record.id
     world.ledger.append(RUN, lambda _: Draft(kind="held", record=hold, reason="paper"), world.site().stamp("held"))
     world.hot.free_share, world.hot.min_free_share = 0.1, 0.2

@@ -351,6 +351,13 @@ def identity_at(path: Path) -> str | None:
         ) from None
 
 
+def inodes_stay(path: Path) -> bool:
+    """Whether the mount that `path` is on gives it the same number at each look."""
+    from lakemark.adapters import marks
+
+    return marks.inodes_stay(str(path), os.lstat(path))
+
+
 def recogniser() -> Recogniser:
     """Tells checkpoints by file rules. Raises Misconfigured for a format of a third party that can't be loaded."""
     from lakemark import formats

@@ -17,27 +17,41 @@ from lakemark.model.instants import from_text, to_text
 from lakemark.model.soundness import Seen
 from lakemark.ports import Directory, KnownFile
 
-VERSION: Final = 1
+VERSION: Final = 2
 _WAIT_SECONDS: Final = 30.0
 _SIGN: Final = 2**63
 _TABLES: Final = """
-CREATE TABLE IF NOT EXISTS files (
-    device INTEGER, inode INTEGER, size_bytes INTEGER, mtime_ns INTEGER, record TEXT NOT NULL, why TEXT NOT NULL,
-    PRIMARY KEY (device, inode, size_bytes, mtime_ns)
+CREATE TABLE IF NOT EXISTS known_files (
+    device INTEGER, inode INTEGER, size_bytes INTEGER, mtime_ns INTEGER, mark TEXT, record TEXT NOT NULL, why TEXT NOT NULL,
+    PRIMARY KEY (device, inode, size_bytes, mtime_ns, mark)
 ) WITHOUT ROWID, STRICT;
 CREATE TABLE IF NOT EXISTS directories (
     path BLOB PRIMARY KEY, run TEXT NOT NULL, timeline INTEGER NOT NULL, attempt TEXT NOT NULL, sequence INTEGER NOT NULL
 ) WITHOUT ROWID, STRICT;
-CREATE TABLE IF NOT EXISTS digests (
-    device INTEGER, inode INTEGER, size_bytes INTEGER, mtime_ns INTEGER, digest TEXT NOT NULL,
-    PRIMARY KEY (device, inode, size_bytes, mtime_ns)
+CREATE TABLE IF NOT EXISTS known_digests (
+    device INTEGER, inode INTEGER, size_bytes INTEGER, mtime_ns INTEGER, mark TEXT, digest TEXT NOT NULL,
+    PRIMARY KEY (device, inode, size_bytes, mtime_ns, mark)
 ) WITHOUT ROWID, STRICT;
 CREATE TABLE IF NOT EXISTS tips (
     source TEXT, branch TEXT, revision TEXT NOT NULL, PRIMARY KEY (source, branch)
 ) WITHOUT ROWID, STRICT;
 CREATE TABLE IF NOT EXISTS looks (key TEXT PRIMARY KEY, at TEXT NOT NULL) WITHOUT ROWID, STRICT;
 """
-_KNOWN: Final = "SELECT record FROM files WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ?"
+_KNOWN: Final = (
+    "SELECT record FROM known_files "
+    "WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ? AND mark IN (?, '') ORDER BY mark DESC"
+)
+_DIGEST: Final = (
+    "SELECT digest FROM known_digests "
+    "WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ? AND mark IN (?, '') ORDER BY mark DESC"
+)
+_FROM_1: Final = """
+INSERT OR IGNORE INTO known_files SELECT device, inode, size_bytes, mtime_ns, '', record, why FROM files;
+INSERT OR IGNORE INTO known_digests SELECT device, inode, size_bytes, mtime_ns, '', digest FROM digests;
+DROP TABLE files;
+DROP TABLE digests
+"""
+"""Journals of version 1 had no marks: their files are known without one."""
 
 
 class SqliteJournal:
@@ -60,7 +74,7 @@ class SqliteJournal:
     def remember(self, files: Iterable[KnownFile], *, record: str, why: str) -> None:
         rows = [(*_key(file), record, why) for file in files]
         with self._writing() as connection:
-            connection.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", rows)
+            connection.executemany("INSERT OR REPLACE INTO known_files VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def known(self, file: KnownFile) -> str | None:
         with self._reading() as connection:
@@ -74,14 +88,11 @@ class SqliteJournal:
 
     def note_digest(self, file: KnownFile, digest: str) -> None:
         with self._writing() as connection:
-            connection.execute("INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?, ?)", (*_key(file), digest))
+            connection.execute("INSERT OR REPLACE INTO known_digests VALUES (?, ?, ?, ?, ?, ?)", (*_key(file), digest))
 
     def digest(self, file: KnownFile) -> str | None:
         with self._reading() as connection:
-            row = connection.execute(
-                "SELECT digest FROM digests WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ?",
-                _key(file),
-            ).fetchone()
+            row = connection.execute(_DIGEST, _key(file)).fetchone()
         return None if row is None else str(row[0])
 
     def bind_directory(self, path: Path, directory: Directory) -> None:
@@ -173,7 +184,7 @@ class SqliteJournal:
                 f"{quoted(str(self._path))} is a journal of version {found}; this lakemark knows {VERSION}",
                 advice="Use the newer lakemark on this node, or move the file away: it is not history.",
             )
-        for statement in _TABLES.split(";"):
+        for statement in (_TABLES + (_FROM_1 if found == 1 else "")).split(";"):
             if statement.strip():
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -206,8 +217,8 @@ class SqliteJournal:
             return os.statvfs(self._path.parent).f_bavail == 0
 
 
-def _key(file: KnownFile) -> tuple[int, int, int, int]:
-    return _signed(file.device), _signed(file.inode), file.size_bytes, _signed(file.mtime_ns)
+def _key(file: KnownFile) -> tuple[int, int, int, int, str]:
+    return _signed(file.device), _signed(file.inode), file.size_bytes, _signed(file.mtime_ns), file.mark
 
 
 def _signed(number: int) -> int:

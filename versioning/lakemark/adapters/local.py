@@ -13,6 +13,7 @@ from typing import Final
 from lakemark.adapters import pointing, run_files
 from lakemark.adapters.alone import alone
 from lakemark.adapters.files import fsync_directory, make_directories, os_errors, rename_new
+from lakemark.adapters.marks import known_file
 from lakemark.adapters.matching import digest_of, matches
 from lakemark.adapters.restoring import restore_tree
 from lakemark.adapters.restoring_parts import restore_parts
@@ -141,9 +142,10 @@ def _moved(path: Path, into: Path) -> Path:
 def _identities(path: Path) -> Iterator[KnownFile]:
     found = os.lstat(path)
     if stat.S_ISREG(found.st_mode):
-        yield _known(found)
+        yield known_file(os.fspath(path), found)
     elif stat.S_ISDIR(found.st_mode):
-        yield from (_known(below) for _, below in _walk(os.fspath(path), ""))
+        top = os.fspath(path)
+        yield from (known_file(f"{top}/{name}", below) for name, below in _walk(top, ""))
 
 
 def _files(path: Path, members: Sequence[Path]) -> Iterator[OnDisk]:
@@ -151,10 +153,12 @@ def _files(path: Path, members: Sequence[Path]) -> Iterator[OnDisk]:
     for top in members or (Path(os.path.realpath(path)),):
         found = os.lstat(top)
         if stat.S_ISREG(found.st_mode):
-            yield OnDisk(path=top.name, file=_known(found), names=found.st_nlink)
+            yield OnDisk(path=top.name, file=known_file(os.fspath(top), found), names=found.st_nlink)
         elif stat.S_ISDIR(found.st_mode):
-            for name, below in _walk(os.fspath(top), f"{top.name}/" if members else ""):
-                yield OnDisk(path=name, file=_known(below), names=below.st_nlink)
+            prefix = f"{top.name}/" if members else ""
+            for name, below in _walk(os.fspath(top), ""):
+                known = known_file(f"{top}/{name}", below)
+                yield OnDisk(path=f"{prefix}{name}", file=known, names=below.st_nlink)
 
 
 def _walk(folder: str, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -176,7 +180,3 @@ def _times(path: Path) -> Iterator[int]:
         for name in (*folders, *names):
             with suppress(OSError):
                 yield os.lstat(os.path.join(folder, name)).st_mtime_ns
-
-
-def _known(found: os.stat_result) -> KnownFile:
-    return KnownFile(device=found.st_dev, inode=found.st_ino, size_bytes=found.st_size, mtime_ns=found.st_mtime_ns)

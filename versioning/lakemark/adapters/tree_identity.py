@@ -52,7 +52,8 @@ class FileIdentity:
         return cls(stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
 
     def change_to(self, now: FileIdentity) -> Change:
-        if self == now:
+        # With ctime, which can't be set, an inode of another number is a mount that numbers anew, not another file.
+        if (self.size_bytes, self.mtime_ns, self.ctime_ns) == (now.size_bytes, now.mtime_ns, now.ctime_ns):
             return Change.NONE
         same = (self.inode, self.size_bytes, self.mtime_ns) == (now.inode, now.size_bytes, now.mtime_ns)
         return Change.TOUCHED if same else Change.WRITTEN

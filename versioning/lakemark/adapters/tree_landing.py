@@ -91,7 +91,7 @@ def land_tree(source: Path, tree: Path, way: Way, *, progress: Progress, members
         manifest=Manifest(files=(*files, *_others(found))),
         linked=linked,
         newest_mtime_ns=max(seen.stat.st_mtime_ns for seen in found.values() if seen.type is FileType.FILE),
-        taken=tuple(seen.known for seen in found.values() if seen.type is FileType.FILE),
+        taken=tuple(seen.known for seen in found.values() if seen.known is not None),
     )
 
 
@@ -251,7 +251,8 @@ def _take(job: _Job, ways: list[str]) -> str:
                 _require_seen(job.seen, os.fstat(descriptor))
                 return "reflink"
             ways.remove("reflink")
-        if "link" in ways and _link(job):
+        # A link could not be told from another file there: what is kept is hashed, and is ours alone.
+        if "link" in ways and job.seen.steady and _link(job):
             return "link"
         return "copy"
     finally:

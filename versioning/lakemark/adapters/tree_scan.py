@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from lakemark.adapters.files import as_ours
+from lakemark.adapters.marks import known_file
 from lakemark.errors import Incomplete, NotFound, Refused, Unsteady, quoted
 from lakemark.model.checkpoint import FileType, check_path, check_target
 from lakemark.ports.local import KnownFile
@@ -48,17 +49,13 @@ class Look(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One path of the tree as it was found. `target`: of a symlink."""
+    """One path of the tree as it was found. `target`: of a symlink. `known`: of a regular file."""
 
     path: str
     type: FileType
     stat: Look
     target: str | None = None
-
-    @property
-    def known(self) -> KnownFile:
-        then = self.stat
-        return KnownFile(device=then.st_dev, inode=then.st_ino, size_bytes=then.st_size, mtime_ns=then.st_mtime_ns)
+    known: KnownFile | None = None
 
     @property
     def sparse(self) -> bool:
@@ -70,15 +67,16 @@ class Seen:
         """What a copy of it needs."""
         return min(self.stat.st_size, self.stat.st_blocks * 512)
 
+    @property
+    def steady(self) -> bool:
+        """Whether its inode's number says who it is."""
+        return self.known is None or self.known.inode != 0
+
     def same_file(self, now: os.stat_result | Look) -> bool:
-        """Not ctime: it changes with our own link."""
+        """By its inode, not by ctime, which changes with our own link; by ctime, which can't be set, where inodes change."""
         then = self.stat
-        return (then.st_dev, then.st_ino, then.st_size, then.st_mtime_ns) == (
-            now.st_dev,
-            now.st_ino,
-            now.st_size,
-            now.st_mtime_ns,
-        )
+        who, whose = (then.st_ino, now.st_ino) if self.steady else (then.st_ctime_ns, now.st_ctime_ns)
+        return (then.st_dev, who, then.st_size, then.st_mtime_ns) == (now.st_dev, whose, now.st_size, now.st_mtime_ns)
 
 
 def scan(source: Path, members: Sequence[str] = ()) -> dict[str, Seen]:
@@ -185,7 +183,10 @@ def _entry(path: str, place: str, found: os.stat_result) -> list[Seen]:
 def _seen(path: str, place: str, found: os.stat_result) -> Seen:
     check_path(path)
     if stat.S_ISREG(found.st_mode):
-        return Seen(path, FileType.FILE, Look.of(found))
+        try:
+            return Seen(path, FileType.FILE, Look.of(found), known=known_file(place, found))
+        except FileNotFoundError as error:
+            raise gone(path) from error
     if stat.S_ISLNK(found.st_mode):
         try:
             target = os.readlink(place)

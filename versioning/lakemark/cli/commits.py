@@ -275,6 +275,7 @@ def _swept_view(here: Session, swept: Swept) -> dict[str, Any]:
             {"path": printable(one.path), "why": printable(one.why), "since": to_text(one.since)}
             for one in swept.abandoned
         ],
+        "known": [{"path": printable(path), "record": record} for path, record in swept.passed_over],
         "unreadable": [{"path": printable(path), "why": why} for path, why in swept.unreadable],
         "pending": [{"what": one.what, "why": one.why, "transient": one.transient} for one in swept.pending],
         "said": list(swept.said),

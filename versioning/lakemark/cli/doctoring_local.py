@@ -158,12 +158,16 @@ def _space(here: Session) -> str:
 
 def _landing(here: Session, watched: Path) -> str:
     """Whether saves can be taken over without copying."""
+    from lakemark.site import inodes_stay
+
     if "*" in watched.name or "*" in str(watched):
         watched = next((path for path in watched.parents if "*" not in str(path)), watched)
     if not watched.is_dir():
         raise Misconfigured(f"{watched} is not there", advice="Mend `watch:`, or make the directory.")
     if not os.access(watched, os.R_OK | os.X_OK):
         raise Denied(f"this user may not read {watched}", advice="Give lakemark's user the right to read it.")
+    if not inodes_stay(watched):
+        return "on a mount whose inode numbers change at each look: saves are copied, and known by times and contents"
     hot = here.site.hot
     path = next(tier.path for name, tier in here.settings.tiers.items() if name == hot.name and hasattr(tier, "path"))
     if path.is_dir() and path.stat().st_dev != watched.stat().st_dev:

@@ -354,12 +354,17 @@ class Workspace(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFile:
-    """A regular file's identity. A file keeps it under any name until it is written."""
+    """A regular file's identity. A file keeps it under any name until it is written.
+
+    inode: 0 where the mount gives no lasting numbers. mark: what another file can't have though it got the inode's number
+    and was given the same size and times: its birth time, else a hash of its ends. Empty: nobody looked.
+    """
 
     device: int
     inode: int
     size_bytes: int
     mtime_ns: int
+    mark: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

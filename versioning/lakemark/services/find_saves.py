@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -16,7 +16,7 @@ from lakemark.services.appending import announced
 from lakemark.services.commit import Commit
 from lakemark.services.copies import Copies
 from lakemark.services.find_announced import commit_announced
-from lakemark.services.saves import Saves, is_there, known, take
+from lakemark.services.saves import Saves, is_there, known_as, take
 from lakemark.services.taking import held
 from lakemark.services.waiting_saves import keep_note, place_of, unfinished_of, waiting_of
 
@@ -60,15 +60,24 @@ def commit_directory(site: Site, run: str, directory: Path) -> Saves:
 
 
 def find_new(
-    site: Site, directory: Path, *, lost: Collection[str] = (), unreadable: Unreadable | None = None
+    site: Site,
+    directory: Path,
+    *,
+    lost: Collection[str] = (),
+    unreadable: Unreadable | None = None,
+    passed_over: Callable[[Path, str], object] | None = None,
 ) -> Iterator[Found]:
     """What lies in the directory and is not known yet, in order of step. Nothing of what is known is read.
 
     lost: ids of records of which no sound replica is left; what lies there of them may be all that there is.
+    passed_over: told of what is known, and of which record it is.
     """
 
     def skip(paths: Sequence[Path]) -> bool:
-        return known(site, paths, but=lost)
+        record = known_as(site, paths, but=lost)
+        if record is not None and passed_over is not None:
+            passed_over(paths[0], record)
+        return record is not None
 
     yield from site.recogniser.find(directory, skip=skip, unreadable=unreadable)
 
@@ -103,7 +112,13 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves) -> None:
         return
     lost = _lost(site.ledger.run(run))
     found = list(
-        find_new(site, directory, lost=lost, unreadable=lambda path, why: saves.unreadable.append((path, why)))
+        find_new(
+            site,
+            directory,
+            lost=lost,
+            unreadable=lambda path, why: saves.unreadable.append((path, why)),
+            passed_over=lambda path, record: saves.passed_over.append((path, record)),
+        )
     )
     whole = [one for one in found if one.verdict is Verdict.COMPLETE]
     tried = {path for path, _ in (*saves.incomplete, *saves.failed)}

@@ -20,7 +20,8 @@ class Saves:
 
     lost: announced and not there any more. abandoned: what nobody goes on with; it is left where it is.
     unreadable: directories that can't be looked into, with why. unsteady: those of `incomplete` that looked whole and were
-    being written. steps: of what is in `failed` and `incomplete`, where it is known.
+    being written. passed_over: (path, record) of what is known already, unread.
+    steps: of what is in `failed` and `incomplete`, where it is known.
     """
 
     committed: list[Committed] = field(default_factory=list)
@@ -30,6 +31,7 @@ class Saves:
     abandoned: list[Abandoned] = field(default_factory=list)
     failed: list[tuple[Path, LakemarkError]] = field(default_factory=list)
     unsteady: list[tuple[Path, LakemarkError]] = field(default_factory=list)
+    passed_over: list[tuple[Path, str]] = field(default_factory=list)
     steps: dict[Path, int] = field(default_factory=dict)
 
     def extend(self, more: Self) -> None:
@@ -65,13 +67,20 @@ def known(site: Site, paths: Sequence[Path], *, but: Collection[str] = ()) -> bo
 
     but: ids of records whose files don't count as known.
     """
+    return known_as(site, paths, but=but) is not None
+
+
+def known_as(site: Site, paths: Sequence[Path], *, but: Collection[str] = ()) -> str | None:
+    """The same, as the record that the first of its files is of; None where one of them is not known."""
     try:
         files = [file for path in paths for file in site.workspace.identities(path)]
     except LakemarkError:
-        return False
+        return None
     if not files or not site.journal.all_known(files):
-        return False
-    return not but or not any(site.journal.known(file) in but for file in files)
+        return None
+    if but and any(site.journal.known(file) in but for file in files):
+        return None
+    return site.journal.known(files[0])
 
 
 def is_there(site: Site, path: Path) -> bool:

@@ -44,7 +44,7 @@ LEEWAY: Final = 12
 class Swept:
     """said: what was finished, undone, observed or pinned, a sentence each. abandoned: nobody goes on with it.
 
-    unreadable: directories that were passed over, with why.
+    unreadable: directories that were passed over, with why. passed_over: (path, record) of what was known and not read.
     need_bytes: of the largest save that waits for room in hot.
     unclaimed: records that named trees of hot are of, and that had no entry: a crash fell in between, or a commit is under way.
     """
@@ -56,6 +56,7 @@ class Swept:
     incomplete: list[tuple[Path, str]] = field(default_factory=list)
     abandoned: list[Abandoned] = field(default_factory=list)
     unreadable: list[tuple[Path, str]] = field(default_factory=list)
+    passed_over: list[tuple[Path, str]] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     unclaimed: frozenset[str] = frozenset()
@@ -205,6 +206,7 @@ def _saves(site: Site, result: Swept) -> None:
     result.incomplete.extend((*saves.lost, *saves.incomplete))
     result.abandoned.extend(saves.abandoned)
     result.unreadable.extend(saves.unreadable)
+    result.passed_over.extend(saves.passed_over)
     result.pending.extend(Pending.of(printable(path), error) for path, error in saves.failed)
     result.need_bytes = need_bytes(waiting_of(site, saves.failed).values())
     for done in saves.committed:

@@ -249,6 +249,8 @@ class MemoryHot:
             sealed = self._tier.sealed.get(checkpoint.record.id)
             if sealed is None or not sealed.linked:
                 return False
+            if self.full():
+                raise NoRoom(f"{self.name} has no room for copies", advice="Make room there.")
             damages = self.verify(checkpoint, progress=progress)
             if damages:
                 raise Corrupt(f"{self.name}: {damages[0].path!r} {damages[0].why}", advice="Take another replica.")

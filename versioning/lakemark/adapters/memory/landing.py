@@ -66,7 +66,7 @@ def _of_real_disk(source: Path, names: Sequence[str], quiet_seconds: float) -> R
     base = source if source.is_dir() else source.parent
     with os_errors(source):
         nodes = {path: _node(base / path, one) for path, one in seen.items()}
-        files = {path: one.known for path, one in seen.items() if one.type is FileType.FILE}
+        files = {path: one.known for path, one in seen.items() if one.known is not None}
         _require_files(source, files)
         newest = max(one.stat.st_mtime_ns / 1e9 for one in seen.values() if one.type is FileType.FILE)
         time.sleep(max(0.0, min(quiet_seconds, newest + quiet_seconds - time.time())))

@@ -1,0 +1,129 @@
+"""A file that got the inode, size and times of one that was committed is another file, and is never passed over in silence."""
+
+import os
+import sqlite3
+
+import pytest
+
+from lakemark.adapters import marks
+from lakemark.adapters.journal import SqliteJournal
+from lakemark.adapters.local import LocalWorkspace
+from lakemark.adapters.marks import known_file
+from lakemark.ports import KnownFile
+from lakemark.services.sweep import sweep
+from tests.services.on_disk import plain
+
+FIXED = 1_700_000_000
+
+
+def fixed(path):
+    """As `tar` and `cp -p` leave it: times that say nothing."""
+    for one in (*path.rglob("*"), path):
+        os.utime(one, (FIXED, FIXED))
+    return path
+
+
+@pytest.mark.parametrize("births", [True, False], ids=["with birth times", "without"])
+def test_every_step_of_a_trainer_that_keeps_its_newest_save_alone_is_committed(yard, monkeypatch, births):
+    """Landed by copy, each is removed before the next is written, which then gets its inodes again."""
+    if not births:
+        monkeypatch.setattr(marks, "_libc", object())  # a C library without statx
+    yard.open()
+    site = yard.site()
+    site.hot._landing = "copy"
+    for step in range(1, 6):
+        path = fixed(plain(yard.out, step, model=f"weights of step {step}", optim=f"moments of step {step}"))
+        swept = sweep(site, move=False)
+        assert [done.record.step for done in swept.committed] == [step], swept
+        for inside in sorted(path.rglob("*"), reverse=True):
+            inside.unlink()
+        path.rmdir()
+    assert yard.steps() == [1, 2, 3, 4, 5]
+
+
+def test_what_is_passed_over_leaves_a_trace(yard):
+    yard.open()
+    path = plain(yard.out, 1)
+    assert yard.sweep().passed_over == []
+    assert yard.sweep().passed_over == [(path, yard.at(1).record.id)]
+
+
+@pytest.mark.parametrize("births", [True, False])
+def test_a_file_is_known_under_any_name_and_another_with_its_numbers_is_not(tmp_path, monkeypatch, births):
+    if not births:
+        monkeypatch.setattr(marks, "_libc", object())  # a C library without statx
+    path = tmp_path / "a"
+    path.write_bytes(b"one")
+    os.utime(path, (FIXED, FIXED))
+    (first,) = LocalWorkspace().identities(path)
+    journal = SqliteJournal(tmp_path / "journal.sqlite")
+    journal.remember([first], record="r" * 64, why="committed")
+    journal.note_digest(first, "d" * 64)
+    path.rename(tmp_path / "b")
+    os.link(tmp_path / "b", tmp_path / "c")
+    assert LocalWorkspace().identities(tmp_path / "c") == (first,)
+    other = KnownFile(device=first.device, inode=first.inode, size_bytes=3, mtime_ns=first.mtime_ns, mark="b1")
+    assert (journal.known(first), journal.digest(first)) == ("r" * 64, "d" * 64)
+    assert (journal.known(other), journal.digest(other)) == (None, None)
+    assert not journal.all_known([first, other])
+
+
+def test_a_journal_of_version_1_knows_its_files_still(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        "CREATE TABLE files (device INTEGER, inode INTEGER, size_bytes INTEGER, mtime_ns INTEGER, record TEXT NOT NULL, "
+        "why TEXT NOT NULL, PRIMARY KEY (device, inode, size_bytes, mtime_ns)) WITHOUT ROWID, STRICT;"
+        "CREATE TABLE digests (device INTEGER, inode INTEGER, size_bytes INTEGER, mtime_ns INTEGER, digest TEXT NOT NULL, "
+        "PRIMARY KEY (device, inode, size_bytes, mtime_ns)) WITHOUT ROWID, STRICT;"
+        "INSERT INTO files VALUES (1, 2, 3, 4, 'r1', 'committed'); INSERT INTO digests VALUES (1, 2, 3, 4, 'd1');"
+        "PRAGMA user_version = 1"
+    )
+    connection.close()
+    journal = SqliteJournal(path)
+    file = KnownFile(device=1, inode=2, size_bytes=3, mtime_ns=4, mark="b5")
+    assert (journal.known(file), journal.digest(file)) == ("r1", "d1")
+    journal.remember([file], record="r2", why="committed")
+    assert journal.known(file) == "r2"
+    journal.close()
+    assert SqliteJournal(path).known(file) == "r2"
+
+
+# Mounts that number their files anew at each look
+
+
+@pytest.fixture
+def restless(monkeypatch):
+    """Every look at a file gives another inode, as FUSE does without `use_ino`."""
+    numbers = iter(range(10**6, 10**9))
+
+    def numbered(look):
+        def again(*args, **named):
+            found = look(*args, **named)
+            values = list(found)
+            values[1] = next(numbers)
+            return os.stat_result(values, {name: getattr(found, name) for name in dir(found) if name.startswith("st_")})
+
+        return again
+
+    monkeypatch.setattr(marks, "_steady", {})
+    for name in ("lstat", "fstat", "stat"):
+        monkeypatch.setattr(os, name, numbered(getattr(os, name)))
+
+
+def test_such_a_mount_s_saves_are_kept_and_known_again(yard, restless):
+    yard.open()
+    plain(yard.out, 1)
+    swept = yard.sweep()
+    assert [done.record.step for done in swept.committed] == [1], swept.incomplete
+    assert not yard.at(1).replicas[yard.site().hot.place].linked, "what can't be told from another file is not linked"
+    assert yard.sweep().committed == []
+
+
+def test_a_write_is_seen_there_still(tmp_path, restless):
+    path = tmp_path / "a"
+    path.write_bytes(b"one")
+    first = known_file(str(path), os.lstat(path))
+    assert first == known_file(str(path), os.lstat(path))
+    path.write_bytes(b"two!")
+    assert known_file(str(path), os.lstat(path)) != first
