@@ -275,7 +275,9 @@ def test_identities_are_of_regular_files_only(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     (known,) = LocalWorkspace().identities(tmp_path)
     found = (tmp_path / "d/a").stat()
-    assert known == KnownFile(device=found.st_dev, inode=found.st_ino, size_bytes=1, mtime_ns=found.st_mtime_ns)
+    numbers = {"device": found.st_dev, "inode": found.st_ino, "size_bytes": 1, "mtime_ns": found.st_mtime_ns}
+    assert known == KnownFile(**numbers, mark=known.mark)
+    assert known.mark
     os.link(tmp_path / "d/a", tmp_path / "b")
     assert LocalWorkspace().identities(tmp_path / "b") == (known,)
     assert LocalWorkspace().identities(tmp_path / "link") == ()
