@@ -24,6 +24,7 @@ from lakemark.errors import (
     NoRoom,
     NotFound,
     Refused,
+    SourceDamaged,
     StoreUnavailable,
     quoted,
 )
@@ -66,6 +67,26 @@ def os_errors(what: object) -> Iterator[None]:
         yield
     except OSError as error:
         raise as_ours(error, error.filename or what) from error
+
+
+def open_regular(path: str | Path) -> int:
+    """A descriptor to read a regular file by, never through a link, never waiting for a pipe's or device's other end.
+
+    Raises SourceDamaged for anything else that has the name, OSError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise SourceDamaged(
+            f"{quoted(str(path))} is no regular file", advice="See who put it there; nothing of it is read."
+        )
+    return descriptor
+
+
+def read_regular(path: str | Path) -> bytes:
+    """All of it. Raises what `open_regular` does."""
+    with os.fdopen(open_regular(path), "rb") as stream:
+        return stream.read()
 
 
 def fsync_directory(path: str | Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 
 from lakemark.adapters.digests import STEP_BYTES, Verified, digest_part, drain, of_parts, part_count
-from lakemark.adapters.files import os_errors
+from lakemark.adapters.files import open_regular, os_errors
 from lakemark.errors import Corrupt
 from lakemark.model.checkpoint import PART_SIZE_BYTES, File, FileType, Manifest
 from lakemark.ports import Progress
@@ -36,7 +36,7 @@ def matches(path: Path, manifest: Manifest, *, progress: Progress, beside: Conta
 
 def digest_of(path: Path) -> str:
     """Of one regular file, no link."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = open_regular(path)
     try:
         size_bytes = os.fstat(descriptor).st_size
         buffer = memoryview(bytearray(STEP_BYTES))
@@ -55,7 +55,10 @@ def buffer_for(size_bytes: int) -> memoryview:
 
 
 def _equal(root: Path, file: File, manifest: Manifest, progress: Progress) -> bool:
-    descriptor = os.open(root / file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        descriptor = open_regular(root / file.path)
+    except Corrupt:
+        return False
     with open(descriptor, "rb", buffering=0) as stream:
         try:
             drain(Verified(stream, file, part_size_bytes=manifest.part_size_bytes), buffer_for(file.size_bytes))

@@ -24,7 +24,16 @@ from typing import BinaryIO, Final, TypeVar
 
 from lakemark.adapters import copying, tier_file
 from lakemark.adapters.digests import Verified
-from lakemark.adapters.files import as_ours, fsync_directory, make_directories, os_errors, write_new, write_once
+from lakemark.adapters.files import (
+    as_ours,
+    fsync_directory,
+    make_directories,
+    open_regular,
+    os_errors,
+    read_regular,
+    write_new,
+    write_once,
+)
 from lakemark.adapters.pool import Buffers
 from lakemark.adapters.space import Space
 from lakemark.adapters.tree_files import read_tree, write_tree
@@ -94,7 +103,7 @@ class TreeStore:
 
     def identity(self) -> Identity | None:
         try:
-            data = (self.root / tier_file.NAME).read_bytes()
+            data = read_regular(self.root / tier_file.NAME)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -213,7 +222,7 @@ class TreeStore:
     def open(self, checkpoint: Checkpoint, file: File, *, start: int = 0, length: int | None = None) -> BinaryIO:  # noqa: ARG002
         place = self.path(checkpoint) / file.path
         with os_errors(place):
-            stream = os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=2**20)
+            stream = os.fdopen(open_regular(place), "rb", buffering=2**20)
             stream.seek(start)
             return stream
 
@@ -343,7 +352,7 @@ class TreeStore:
     def open_ledger(self, slot: str | None = None) -> BinaryIO:
         place = self.root / _INNER / _ledger_name(slot)
         with os_errors(place):
-            return open(place, "rb", buffering=2**20)
+            return os.fdopen(open_regular(place), "rb", buffering=2**20)
 
     def ledger_slots(self) -> tuple[str, ...]:
         with os_errors(self.root):
@@ -376,7 +385,7 @@ class TreeStore:
 
     def _copy(self, sealed: Sealed, file: File, target: Path) -> Path:
         place = self._shelf.tree(sealed) / file.path
-        with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0) as stream:
+        with os.fdopen(open_regular(place), "rb", buffering=0) as stream:
             checked = Verified(stream, file, part_size_bytes=sealed.manifest.part_size_bytes)
             buffer = Buffers(1, copying.CHUNK_BYTES).acquire()
             mode = 0o555 if file.executable else 0o444

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from lakemark.adapters.files import as_ours
 from lakemark.adapters.marks import known_file
 from lakemark.errors import Incomplete, NotFound, Refused, Unsteady, quoted
-from lakemark.model.checkpoint import FileType, check_path, check_target
+from lakemark.model.checkpoint import FileType, check_links, check_path, check_target
 from lakemark.ports.local import KnownFile
 
 _WORTH_BYTES: Final = 2**20
@@ -97,6 +97,7 @@ def scan(source: Path, members: Sequence[str] = ()) -> dict[str, Seen]:
         found = [seen for name in members for seen in _member(source, name)]
     else:
         found = list(_walk(str(source), "")) if stat.S_ISDIR(top.st_mode) else [_seen(source.name, str(source), top)]
+    check_links({seen.path: seen.target for seen in found if seen.target is not None})
     return {seen.path: seen for seen in sorted(found, key=lambda seen: seen.path)}
 
 

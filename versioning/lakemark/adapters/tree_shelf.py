@@ -13,7 +13,9 @@ from lakemark.adapters.files import (
     fsync_directory,
     locked,
     make_directories,
+    open_regular,
     os_errors,
+    read_regular,
     rename_new,
     write_atomic,
     write_new,
@@ -53,7 +55,7 @@ class Shelf:
         """Raises Corrupt where the marker can't be read."""
         with os_errors(self._root):
             try:
-                data = self.marker(record).read_bytes()
+                data = read_regular(self.marker(record))
             except (FileNotFoundError, NotADirectoryError):
                 return None
         sealed = Sealed.from_bytes(data)
@@ -202,7 +204,7 @@ def _reread(place: Path, file: File) -> FileIdentity | None:
     before = steady_identity(place)
     if before is None:
         return None
-    descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW)
+    descriptor = open_regular(place)
     try:
         right = digest_descriptor(descriptor, before.size_bytes, Buffers(1, 2**20)) == file.digest
         return before if right and FileIdentity.of(os.fstat(descriptor)) == before else None

@@ -31,6 +31,7 @@ HEX64: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _RESERVED: Final = frozenset({".git", ".dvc", ".dvcignore"})
 _LONGEST_NAME_BYTES: Final = 255
 _LONGEST_PATH_BYTES: Final = 4000
+_MOST_LINKS: Final = 40
 
 
 class FileType(StrEnum):
@@ -218,10 +219,41 @@ def check_target(path: str, target: str | None) -> None:
         depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
         inside = inside and depth >= 0
     if not inside:
-        raise Refused(
-            f"the symlink {path!r} -> {target!r} leads outside its checkpoint",
-            advice="Replace the link by the file it names, or make it relative to the checkpoint.",
-        )
+        raise _leads_out(path, target)
+
+
+def check_links(links: Mapping[str, str]) -> None:
+    """Refused unless every link stays inside, followed as the kernel follows it: through other links, step by step.
+
+    links: path -> target. `a/b -> .` and `a/c -> b/../../x` are each inside as they are written, and lead out together.
+    """
+    for path, target in links.items():
+        here = path.split("/")[:-1]
+        todo = [part for part in reversed(target.split("/")) if part not in ("", ".")]
+        followed = 0
+        while todo:
+            part = todo.pop()
+            if part == "..":
+                if not here:
+                    raise _leads_out(path, target)
+                here.pop()
+                continue
+            here.append(part)
+            onward = links.get("/".join(here))
+            if onward is None:
+                continue
+            followed += 1
+            if followed > _MOST_LINKS:  # the kernel gives up as well: nothing is reached through it
+                break
+            here.pop()
+            todo += [part for part in reversed(onward.split("/")) if part not in ("", ".")]
+
+
+def _leads_out(path: str, target: str | None) -> Refused:
+    return Refused(
+        f"the symlink {path!r} -> {target!r} leads outside its checkpoint",
+        advice="Replace the link by the file it names, or make it relative to the checkpoint.",
+    )
 
 
 def _check_digests(file: File) -> None:
@@ -244,6 +276,7 @@ def _check_parts(manifest: Manifest) -> None:
 
 
 def _check_tree(files: tuple[File, ...]) -> None:
+    check_links({file.path: str(file.target) for file in files if file.type is FileType.SYMLINK})
     leaves = {file.path for file in files}
     for path in leaves:
         parent = path
