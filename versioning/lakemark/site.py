@@ -23,6 +23,7 @@ from lakemark.ports import (
     Recogniser,
     Site,
     Watched,
+    Workspace,
 )
 from lakemark.settings import (
     DirectoryTier,
@@ -280,6 +281,29 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
         reads_only=parts.reads_only,
         seconds=time.monotonic,
         progress=progress or Quiet(),
+    )
+
+
+def tier_at(path: Path) -> tuple[CheckpointStore, Workspace]:
+    """The tier whose disk is at `path`, told by what lies there, and a workspace to restore into. Nothing is written there.
+
+    For whoever has neither a site nor a ledger left. Raises NotFound where it is no tier's.
+    """
+    from lakemark.adapters.local import LocalWorkspace
+
+    place = path.absolute()
+    if (place / ".lakemark" / "sealed").is_dir():
+        from lakemark.adapters.tree import TreeStore
+
+        return TreeStore(place, name=str(place), node=""), LocalWorkspace()
+    if (place / "lakemark" / "records").is_dir():
+        from lakemark.adapters.blobs_dir import DirectoryBlobs
+        from lakemark.adapters.dvc import DvcStore
+
+        return DvcStore(DirectoryBlobs(place), name=str(place), tier_class="cold"), LocalWorkspace()
+    raise NotFound(
+        f"{str(place)!r:.300} is no tier: it has neither lakemark/records nor .lakemark/sealed",
+        advice="Give the directory that `path` of the tier was, with its disk mounted.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -97,6 +98,7 @@ def restore(
     from_: Annotated[str | None, _FROM] = None,
     role: Annotated[tuple[str, ...], _MANY] = (),
     part: str | None = None,
+    tier_path: Path | None = None,
     dry_run: bool = False,
 ) -> Answer:
     """Bring a checkpoint's files back to an empty directory; every byte is compared with the manifest.
@@ -113,12 +115,18 @@ def restore(
         Only what is of these roles, with configuration files. Where files mix roles (PyTorch DCP), only their bytes.
     part: str
         The part of this node; this version keeps checkpoints of one part.
+    tier_path: Path
+        The directory of a tier, to restore `id:HEX` from it alone: neither a site nor a ledger is needed then.
     dry_run: bool
         Say what would be done, and change nothing.
     """
     from lakemark.services.restore import restore as bring_back
     from lakemark.services.roles import require_words
 
+    if tier_path is not None:
+        if from_ is not None or role or part is not None:
+            raise Usage("--tier-path goes with --to alone", advice="Restore the whole checkpoint from that directory.")
+        return _restored_alone(record, tier_path, to=absolute(to), dry_run=dry_run)
     here = session()
     if part is not None:
         raise Usage("--part: this version keeps checkpoints of one part", advice="Leave --part out.")
@@ -133,6 +141,40 @@ def restore(
     for place, path in done.restored.damaged:
         here.warn(f"{path} was damaged in {place.tier}; it came from elsewhere")
     return _restored(found, done, seconds=seconds, roles=role)
+
+
+def _restored_alone(text: str, tier_path: Path, *, to: Path, dry_run: bool) -> Answer:
+    from lakemark.ports import Quiet
+    from lakemark.services.restore_alone import found_alone, restore_alone
+    from lakemark.site import tier_at
+
+    where = absolute(tier_path)
+    store, workspace = tier_at(where)
+    if dry_run:
+        record = found_alone(store, text).record
+        _require_free(to)
+        said = (
+            f"restore {record.run}@{record.step} ({short(record.id)}), {size(record.size_bytes)}, from {where} to {to}"
+        )
+        return would(said, record=record.id)
+    begun = time.monotonic()
+    done = restore_alone(store, workspace, text, to=to, where=where, progress=Quiet())
+    seconds = round(time.monotonic() - begun, 3)
+    record, restored = done.checkpoint.record, done.restored
+    files = sum(restored.files_by_place.values())
+    document = {
+        "record": record.id,
+        "path": str(restored.path),
+        "sources": [{"tier": name, "node": None, "files": count} for name, count in restored.files_by_place.items()],
+        "size_bytes": restored.size_bytes,
+        "restored_seconds": seconds,
+        "verified": True,
+    }
+    lines = [
+        f"{record.run}@{record.step} ({short(record.id)}) is in {plain(restored.path)}",
+        f"{size(restored.size_bytes)} in {seconds:g} s, {files} file(s) from {plain(where)}; its id and every byte were compared",
+    ]
+    return Answer(document=document, lines=lines)
 
 
 def _would_restore(here: Session, found: RecordState, *, to: Path, tier: str | None, roles: tuple[str, ...]) -> Answer:
