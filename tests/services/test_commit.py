@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lakemark.errors import Conflict, Incomplete, NotFound, Refused
+from lakemark.model.entry import Draft
 from lakemark.model.record import Code
 from lakemark.services.close_run import close_run, reopen_run
 from lakemark.services.commit import Commit, commit
@@ -121,30 +122,35 @@ def test_what_is_written_after_landing_is_another_save(world):
     assert [found.record.step for found in world.state().records.values()] == [100, 100]
 
 
-def test_full_disk_and_closed_run_are_refused(world):
+def test_full_disk_and_what_was_saved_after_the_close_are_refused(world):
     world.open()
     path = world.save(100)
     world.hot.free_share, world.hot.min_free_share = 0.05, 0.1
     with pytest.raises(Refused, match="min_free"):
         commit(world.site(), asked(path, 100))
     world.hot.free_share = 0.5
+    world.clock.wait(minutes=1)
     close_run(world.site(), RUN, reason="done")
+    before = world.hot.records().records
+    world.clock.wait(minutes=1)
+    path = world.save(200)
     with pytest.raises(Refused, match="closed"):
-        commit(world.site(), asked(path, 100))
+        commit(world.site(), asked(path, 200))
+    assert world.hot.records().records == before
     reopen_run(world.site(), RUN, reason="not done")
-    assert commit(world.site(), asked(path, 100)).new
+    assert commit(world.site(), asked(path, 200)).new
     with pytest.raises(NotFound):
         commit(world.site(), Commit(path=path, run="nobody", step=1))
 
 
-def test_a_run_closed_while_committing_stays_closed(world):
+def test_a_run_closed_while_committing_keeps_the_save_and_stays_closed(world):
     world.open()
     path = world.save(100)
 
     class Closer:
         def step(self, name):
-            if name == "commit.adopted":
-                close_run(world.site(), RUN, reason="done")
+            if name == "commit.adopted" and not world.state().closed:
+                world.ledger.append(RUN, lambda _: Draft(kind="closed", timeline=1), world.site().stamp("closed"))
 
         def expect(self, what, size_bytes):
             pass
@@ -152,10 +158,10 @@ def test_a_run_closed_while_committing_stays_closed(world):
         def advance(self, size_bytes):
             pass
 
-    with pytest.raises(Refused, match="closed"):
-        commit(world.site(progress=Closer()), asked(path, 100))
-    assert world.kinds()[-1] == "closed"
-    assert world.hot.records().records == ()
+    made = commit(world.site(progress=Closer()), asked(path, 100))
+    assert world.kinds()[-2:] == ["closed", "committed"]
+    assert world.state().closed
+    assert world.hot.records().records == (made.record.id,)
 
 
 def test_a_save_placed_anew_keeps_its_bytes(world):

@@ -13,6 +13,7 @@ from lakemark.model.ledger import Place
 from lakemark.ports import Identity
 from lakemark.services.close_run import close_run
 from lakemark.services.commit import Commit, commit
+from lakemark.services.find_saves import to_be_looked_through
 from lakemark.services.release import drop_released, release
 from lakemark.services.replicate import replicate
 from lakemark.services.restore import restore
@@ -72,11 +73,15 @@ def test_one_bad_save_does_not_keep_the_others_out(world):
     assert [one.what for one in swept.pending if "step-100" in one.what]
 
 
-def test_closed_runs_are_left_alone(world):
+def test_closed_runs_are_looked_through_once_more_and_then_left_alone(world):
     world.open()
-    world.save(100)
+    world.clock.wait(minutes=1)
     close_run(world.site(), RUN, reason="done")
+    world.clock.wait(minutes=1)
+    world.save(100)
     assert world.sweep().committed == []
+    assert to_be_looked_through(world.site(), world.state()) is False
+    assert world.state().records == {}
 
 
 @pytest.mark.parametrize("means", [Means.NO_DELETE, Means.READ_ONLY])

@@ -146,10 +146,12 @@ def test_a_run_that_another_round_is_busy_with_comes_again(world, service):
     assert len(world.state().records) == 1
 
 
-def test_closed_runs_are_left_alone(world, service):
+def test_closed_runs_are_looked_through_once_more_and_then_left_alone(world, service):
     world.open()
-    world.save(100)
     close_run(world.site(), RUN, reason="over")
+    world.clock.wait(minutes=1)
+    world.save(100)
+    service.round()
     service.round()
     assert world.state().records == {}
     assert OUT not in service.watch.places()

@@ -111,6 +111,7 @@ def test_a_directory_is_the_run_s_that_was_opened_on_it_last(world):
     steps = {run: [found.record.step for found in world.state(run).records.values()] for run in ("a", "b")}
     assert steps == {"a": [100], "b": [200]}
     close_run(world.site(), "b", reason="it was a mistake")
+    world.clock.wait(seconds=1)
     world.save(300)
     world.sweep()
     assert max(found.record.step for found in world.state("a").records.values()) == 300

@@ -15,6 +15,7 @@
     │   ├── TargetDamaged        what was written reads back otherwise: write it again, the source is as it was
     │   └── AnswerDamaged        the reading itself lied or broke off: read again before blaming anybody
     ├── Refused               7  policy, hold, cap, tier identity, clock, approval: a person decides
+    │   ├── RunClosed            the run was closed before that save was made
     │   ├── NameTaken            a place keeps other bytes under the name ours would have there
     │   ├── NoRoom               a disk is full, or at its limit: it can be done once there is room
     │   ├── PinReleased          somebody let a data pin go by its marker: another name keeps the data
@@ -61,6 +62,7 @@ __all__ = [
     "NotFound",
     "PinReleased",
     "Refused",
+    "RunClosed",
     "SourceDamaged",
     "StoreUnavailable",
     "TargetDamaged",
@@ -216,6 +218,14 @@ class Refused(LakemarkError):
 
 class NoRoom(Refused):
     """A place is full, or would be beyond its limit; the same can be done once there is room. Its kind is Refused's."""
+
+    @property
+    def kind(self) -> str:
+        return Refused.__name__
+
+
+class RunClosed(Refused):
+    """The run is closed, and the save was made after that: it is nobody's until the run is reopened. Its kind is Refused's."""
 
     @property
     def kind(self) -> str:

@@ -242,12 +242,12 @@ def _ids(records: list[RecordState]) -> list[str]:
 
 def _would_sweep(site: Site) -> Answer:
     from lakemark.services.demote import plan
-    from lakemark.services.find_saves import directories, find_new, waiting
+    from lakemark.services.find_saves import directories, find_new, to_be_looked_through, waiting
 
     said = [f"commit the announced save {path} of {run}" for run, path in waiting(site)]
     for run in site.ledger.runs():
         state = site.ledger.run(run)
-        watched = [] if state.closed else directories(site, state)
+        watched = directories(site, state) if to_be_looked_through(site, state) else []
         found = [one for path in watched for one in find_new(site, path) if one.verdict == "complete"]
         said += [f"commit {one.path} as {run}@{one.step}" for one in found if one.step is not None]
         moves = plan(site, run)

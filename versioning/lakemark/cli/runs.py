@@ -179,8 +179,17 @@ def show_run(run: str, /) -> Answer:
     return Answer(document=document, lines=_run_lines(here, state, newest, timelines=timelines, pins=pins))
 
 
-def close_run(run: str, /, *, reason: Reason, dry_run: bool = False) -> Answer:
-    """Close a run: nothing more is committed to it, and its pins are needed only by its records.
+def close_run(
+    run: str,
+    /,
+    *,
+    reason: Reason,
+    without_step: Annotated[tuple[Whole, ...], _MANY] = (),
+    dry_run: bool = False,
+) -> Answer:
+    """Close a run: what lies in its directories is committed first, nothing that is saved afterwards.
+
+    Its pins are needed only by its records from then on.
 
     Parameters
     ----------
@@ -188,6 +197,8 @@ def close_run(run: str, /, *, reason: Reason, dry_run: bool = False) -> Answer:
         The run.
     reason: str
         Why; it stays in the history.
+    without_step: tuple[int, ...]
+        Steps of saves that can't be committed, to close the run without them.
     dry_run: bool
         Say what would be done, and change nothing.
     """
@@ -198,7 +209,7 @@ def close_run(run: str, /, *, reason: Reason, dry_run: bool = False) -> Answer:
     if dry_run:
         closed = here.history.structure(name).closed
         return would("change nothing: it is closed" if closed else f"close {name}", run=name)
-    service.close_run(here.site, name, reason=reason)
+    service.close_run(here.site, name, reason=reason, without_steps=without_step)
     return _after(here, name)
 
 

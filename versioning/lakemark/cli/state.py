@@ -196,8 +196,6 @@ def _age(path: Path) -> float | None:
 
 def _waiting(here: Session, state: RunState, rules: Rules) -> Iterator[Problem]:
     """By the note of whoever looked for its saves last."""
-    if state.closed:
-        return
     waiting: tuple[WaitingSave, ...] = ()
     try:
         waiting = WaitingSave.read(json.loads(place_of(here.parts.loaded.home, state.run).read_bytes()))

@@ -362,12 +362,12 @@ def _unpruned(state: RunState, entry: Entry, _contents: Contents) -> None:
     _change(state, entry.record, pruned=None, pruned_at=None, thinned=False)
 
 
-def _closed(state: RunState, _entry: Entry, _contents: Contents) -> None:
-    state.closed = True
+def _closed(state: RunState, entry: Entry, _contents: Contents) -> None:
+    state.closed, state.closed_at = True, entry.recorded_at
 
 
 def _reopened(state: RunState, _entry: Entry, _contents: Contents) -> None:
-    state.closed = False
+    state.closed, state.closed_at = False, None
 
 
 _HANDLERS = {

@@ -202,6 +202,7 @@ class RunState:
     parent: str | None = None
     parts: int = 1
     closed: bool = False
+    closed_at: datetime | None = None
     blocked: Means = Means.IGNORE
     unknown: list[str] = field(default_factory=list)
 
@@ -219,6 +220,10 @@ class RunState:
             requests=dict(self.requests),
             unknown=list(self.unknown),
         )
+
+    def takes(self, made_at: datetime | None) -> bool:
+        """Whether a save made then is the run's: it was open. None: nobody knows when it was made."""
+        return not self.closed or self.closed_at is None or made_at is None or made_at <= self.closed_at
 
     @property
     def exists(self) -> bool:

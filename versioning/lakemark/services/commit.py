@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from lakemark.errors import Conflict, InDistress, LakemarkError, NotFound, Refused, Usage
+from lakemark.errors import Conflict, InDistress, LakemarkError, NotFound, RunClosed, Usage
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import Contents, Draft
 from lakemark.model.ledger import RecordState, RunState
@@ -51,16 +51,20 @@ def commit(site: Site, asked: Commit) -> Committed:
     """Commits one checkpoint, durably. While the ledger is in distress it is sealed, durably, and waits: `pending` says why.
 
     Raises NotFound (run, path), Incomplete (not a finished checkpoint, or still changing), Conflict (other bytes at this
-    step), Refused (names, links, closed run, another tier in hot's place), NoRoom, Denied. Whatever it raises, nothing of
-    it stays in hot or ledger.
+    step), Refused (names, links, made after the run was closed, another tier in hot's place), NoRoom, Denied. Whatever it
+    raises, nothing of it stays in hot or ledger.
     """
     state = _opened(site, asked.run)
     require_writable(state)
-    _require_open(state)
     _require_numbers(asked.metrics)
     ready(site, site.hot)
     asked = told(site, asked)
     taken = take(site, asked, state)
+    try:
+        _require_open(state, _made_at(site, asked, taken))
+    except LakemarkError:
+        site.hot.discard(taken.landed)
+        raise
     site.progress.step("commit.landed")
     why = distress(site)
     with site.hot.naming():
@@ -154,9 +158,17 @@ def _known(site: Site, asked: Commit, placement: Placement, *, taken: Taken, ado
     return replace(made, why=why, landed_again=True, notes=(why,))
 
 
-def _require_open(state: RunState) -> None:
-    if state.closed:
-        raise Refused(f"the run {state.run} is closed", advice=f"lakemark run reopen {state.run} --reason …")
+def _require_open(state: RunState, made_at: datetime | None) -> None:
+    """What was made while the run was open is its own, whenever it is found: a run is closed while its last save is written."""
+    if not state.takes(made_at):
+        raise RunClosed(
+            f"the run {state.run} is closed, and this was saved after that",
+            advice=f"If it goes on: lakemark run reopen {state.run} --reason …",
+        )
+
+
+def _made_at(site: Site, asked: Commit, taken: Taken) -> datetime | None:
+    return asked.spooled.saved_at if asked.spooled is not None else _written_at(site, taken.landed)
 
 
 def _require_numbers(metrics: Mapping[str, float]) -> None:
@@ -308,7 +320,7 @@ def _append(
         require_writable(state)
         if record.id in state.records:
             raise Settled(True)  # noqa: FBT003 - whether the record is there
-        _require_open(state)
+        _require_open(state, _made_at(site, asked, taken))
         again = place(state, _again(asked, placement, record))
         if (again.timeline, again.supersedes, again.collides) != wanted:
             raise Settled(False)  # noqa: FBT003

@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from lakemark.errors import LakemarkError, Refused
+from lakemark.errors import LakemarkError, Refused, RunClosed
+from lakemark.model.instants import to_text
 from lakemark.model.judging import STATE, whole_state
 from lakemark.model.ledger import RunState
 from lakemark.ports import Directory, Found, Site, Unreadable, Verdict
@@ -24,29 +25,44 @@ from lakemark.services.waiting_saves import keep_note, place_of, unfinished_of, 
 def commit_found(site: Site) -> Saves:
     """Commits every announced save of every open run, then every complete checkpoint found in watched directories.
 
+    A closed run is looked through once more after the close, before any other: what was saved while it was open is its own.
+
     What the node committed, restored or moved aside before is known by its files and left alone, unread. One save that
     fails does not keep the others out.
     """
     saves = Saves()
-    for run in site.ledger.runs():
-        state = site.ledger.run(run)
-        if state.closed:
-            continue
+    states = [state for run in site.ledger.runs() if to_be_looked_through(site, state := site.ledger.run(run))]
+    for state in sorted(states, key=lambda state: not state.closed):
         mine = Saves()
         commit_run(site, state, mine)
-        _note_waiting(site, run, mine)
+        _note_waiting(site, state.run, mine)
         saves.extend(mine)
     return saves
 
 
 def commit_run(site: Site, state: RunState, saves: Saves) -> None:
-    """The same for one run; `saves` gets what came of it."""
+    """The same for one run; `saves` gets what came of it. Of a run `to_be_looked_through` alone."""
     try:
         commit_announced(site, state.run, saves)
     except LakemarkError as error:
         saves.failed.append((site.spool(state.run), error))
     for directory in directories(site, state):
         _directory(site, state.run, directory, saves)
+    if state.closed:
+        # Until nothing is left that only lacks room, rights or quiet: who closed it may have thought that it was kept.
+        left = [error for _, error in (*saves.failed, *saves.unsteady) if not isinstance(error, RunClosed)]
+        saves.failed[:] = [(path, error) for path, error in saves.failed if not isinstance(error, RunClosed)]
+        if not left:
+            site.journal.looked(_after_close(state), at=site.now())
+
+
+def to_be_looked_through(site: Site, state: RunState) -> bool:
+    """Whether it is open, or was closed and this node has not looked through its directories since."""
+    return state.exists and (not state.closed or site.journal.last_looked(_after_close(state)) is None)
+
+
+def _after_close(state: RunState) -> str:
+    return f"closed:{state.run}:{to_text(state.closed_at) if state.closed_at else ''}"
 
 
 def commit_directory(site: Site, run: str, directory: Path) -> Saves:
@@ -201,13 +217,16 @@ def _sort(site: Site, run: str, found: Sequence[Found], refused: list[tuple[Path
 
 
 def _is_another_s(site: Site, run: str, directory: Path) -> bool:
-    """Whether another open run was opened on it, or resumed into it, since: what lies there belongs to that one now."""
+    """Whether another run was opened on it, or resumed into it, since: what lies there belongs to that one now.
+
+    Also to one that was closed a moment ago, until it was looked through once more.
+    """
     bound = site.journal.directory(directory)
     if bound is None or bound.run == run:
         return False
     state = site.ledger.run(bound.run)
     places = directories(site, state)
-    return state.exists and not state.closed and any(site.journal.directory(place) == bound for place in places)
+    return to_be_looked_through(site, state) and any(site.journal.directory(place) == bound for place in places)
 
 
 def _bind(site: Site, run: str, directory: Path) -> None:

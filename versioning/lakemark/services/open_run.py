@@ -260,8 +260,8 @@ def _attempt(site: Site, asked: Opening) -> str:
 def _bind(site: Site, run: str, watch: Path, attempt: str) -> None:
     """From now on finds are this attempt's; what lies there is committed first, as what it was until now."""
     bound = site.journal.directory(watch)
-    if bound is not None and bound.run == run and bound.attempt != attempt:
-        commit_directory(site, run, watch)
+    if bound is not None and bound.attempt != attempt and site.ledger.run(bound.run).exists:
+        commit_directory(site, bound.run, watch)
     state = site.ledger.run(run)
     site.journal.bind_directory(
         watch,

@@ -29,7 +29,13 @@ def problems_without_record(
     announced: how many announcements lie in its spool.
     """
     attempt = state.attempt
-    if state.records or attempt is None or rules.now - attempt.started_at <= rules.rpo or not (waiting or announced):
+    if (
+        state.records
+        or state.closed
+        or attempt is None
+        or rules.now - attempt.started_at <= rules.rpo
+        or not (waiting or announced)
+    ):
         return
     since = attempt.started_at + rules.rpo
     if not waiting:

@@ -27,7 +27,7 @@ from lakemark.ports import Site
 from lakemark.ports.watching import Lookout
 from lakemark.services.demote import Pending, demote, present
 from lakemark.services.find_announced import commit_announced
-from lakemark.services.find_saves import commit_run, directories
+from lakemark.services.find_saves import commit_run, directories, to_be_looked_through
 from lakemark.services.freshen import freshen
 from lakemark.services.open_watched import open_watched
 from lakemark.services.problems import Problems
@@ -139,8 +139,9 @@ class Watch:
         pending: list[Pending] = []
         with _gathering(pending, f"saves of {run}"):
             state = self.site.ledger.run(run)
-            if not state.closed:
-                work(self.site, state, saves)
+            if to_be_looked_through(self.site, state):
+                # One that was closed is looked through as a whole, so that this need not be done again.
+                (commit_run if state.closed else work)(self.site, state, saves)
         with _gathering(pending, f"the run file of {run}"):
             if whole or saves.committed:
                 freshen(self.site, run)
