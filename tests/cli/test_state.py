@@ -68,7 +68,7 @@ def test_whole_saves_that_wait_for_room_are_counted(trained):
     assert len(swept["pending"]) == 2
     assert swept["committed"] == []
     _, what = red(trained)
-    assert what.startswith("2 whole save(s) of r1 wait for room, the first for 0 min: ")
+    assert what.startswith("2 whole save(s) of r1 wait for room, the first for ")
     assert "must stay free" in what
     trained.ok("run", "close", "r1", "--reason", "over")
     assert len(red(trained)) == 1
@@ -131,16 +131,15 @@ def warm_tier(cli, endpoint, *, bucket="tests"):
 
 
 def of_warm(done):
-    checks = [one for one in done.json["checks"] if one["name"].startswith("tier warm")]
-    assert len(checks) > len(["create", "read", "list", "checksum", "whole", "others"])
-    return checks
+    return [one for one in done.json["checks"] if one["name"].startswith("tier warm")]
 
 
 def test_doctor_does_not_wait_for_a_tier_where_nobody_listens(trained, free_port):
     endpoint = f"http://127.0.0.1:{free_port()}"
     done = trained("doctor", "--json", environ=warm_tier(trained, endpoint))
     assert done.code == 4
-    assert {one["detail"] for one in of_warm(done)} == {f"{endpoint} does not answer: Connection refused"}
+    (one,) = of_warm(done)
+    assert one["detail"].startswith(f"{endpoint} does not answer: Connection refused; ")
     assert all(one["ok"] for one in done.json["checks"] if one["name"].startswith("tier cold"))
 
 
@@ -167,9 +166,9 @@ def hangs_up():
 def test_doctor_asks_a_tier_that_is_away_once_for_all_checks(trained, hangs_up):
     endpoint, taken = hangs_up
     warm = of_warm(trained("doctor", "--json", environ=warm_tier(trained, endpoint)))
-    assert not any(one["ok"] for one in warm)
-    assert len({one["detail"] for one in warm}) == 1
-    assert len(taken) < len(warm)
+    (one,) = warm
+    assert not one["ok"]
+    assert len(taken) < 10, "more than one question and its retries"
 
 
 @pytest.mark.xdist_group("seaweedfs")
@@ -180,7 +179,9 @@ def test_doctor_tries_a_tier_on_s3(trained, seaweedfs):
     }
     assert not any(one["ok"] for one in of_warm(trained("doctor", "--json", environ=keys)))
     trained.ok("tier", "init", "warm", environ=keys)
-    assert [one for one in of_warm(trained("doctor", "--json", environ=keys)) if not one["ok"]] == []
+    warm = of_warm(trained("doctor", "--json", environ=keys))
+    assert [one for one in warm if not one["ok"]] == []
+    assert len(warm) > len(["create", "read", "list", "checksum", "whole", "others"])
 
 
 def test_behind_a_proxy_the_tier_itself_is_asked(trained, free_port, monkeypatch):

@@ -26,9 +26,9 @@ def as_of(run: str, when: str, /) -> Answer:
     Parameters
     ----------
     run: str
-        The run.
+        Its name.
     when: str
-        WHEN: 3d, 90m (ago), or ISO 8601 with an offset.
+        3d, 90m (ago), or ISO 8601 with an offset.
     """
     here = session()
     at = here.when(when)

@@ -46,7 +46,7 @@ def commit(
     path: Path
         The checkpoint: a directory or a file.
     run: str
-        The run.
+        Its name.
     step: int
         The step it was saved at.
     metric: tuple[str, ...]

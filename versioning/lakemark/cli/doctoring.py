@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lakemark.cli import doctoring_deployments as deployments
 from lakemark.cli import doctoring_local as local
 from lakemark.cli import doctoring_servers as servers
-from lakemark.cli.output import plain, short
+from lakemark.cli.output import AMBER, RED, coloured, plain, short
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.errors import Incomplete, LakemarkError
 from lakemark.services.doctor import Examination, examine
@@ -45,11 +45,15 @@ def doctor(*, dry_run: bool = False) -> Answer:
     ok = all(one.ok for one in findings)
     document = {
         "ok": ok,
-        "checks": [{"name": one.name, "ok": one.ok, "detail": one.detail, "advice": one.advice} for one in findings],
+        "checks": [
+            {"name": one.name, "ok": one.ok, "noted": one.noted, "detail": one.detail, "advice": one.advice}
+            for one in findings
+        ],
     }
     lines: list[str] = []
     for one in findings:
-        lines.append(plain(f"{'ok  ' if one.ok else 'FAIL'}  {one.name}: {one.detail}"))
+        mark = coloured("FAIL", RED) if not one.ok else coloured("note", AMBER) if one.noted else "ok  "
+        lines.append(f"{mark}  {plain(f'{one.name}: {one.detail}')}")
         lines += [plain(f"      {one.advice}")] if one.advice else []
     return Answer(document=document, lines=lines, exit_code=0 if ok else Incomplete.exit_code)
 
@@ -124,6 +128,7 @@ def _contract(tiers: _Tiers, name: str) -> Iterator[Examination]:
                 name=f"tier {name}, {below.name}",
                 run=partial(_tried, below, partial(_blobs, tiers, name)),
                 advice="Without this guarantee the store can't be a tier: see its settings or its maker.",
+                part_of=f"tier {name}",
             )
     for check in store.CHECKS:
         if check.probe:
@@ -131,6 +136,7 @@ def _contract(tiers: _Tiers, name: str) -> Iterator[Examination]:
                 name=f"tier {name}, {check.name}",
                 run=partial(_tried, check, partial(_shelf, tiers, name)),
                 advice="The store does not keep what lakemark counts on: `lakemark verify` before trusting it.",
+                part_of=f"tier {name}",
             )
 
 

@@ -39,11 +39,13 @@ def examinations(here: Session) -> Iterator[Examination]:
             name=f"prefect deployment {one.name}",
             run=partial(_deployment, asked, one),
             advice="`lakemark flows deploy`, with a worker that polls its queue; switch its schedule on in Prefect's page.",
+            part_of="prefect",
         )
     yield Examination(
         name="prefect queues",
         run=partial(_order, asked),
         advice="`lakemark flows deploy` puts the queue of what somebody waits for first.",
+        part_of="prefect",
     )
 
 

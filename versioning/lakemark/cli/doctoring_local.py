@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from lakemark.cli.output import size
 from lakemark.errors import Denied, Incomplete, Misconfigured
-from lakemark.services.doctor import Examination
+from lakemark.services.doctor import Examination, Noted
 from lakemark.settings import unused
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _SLOW_FSYNC_SECONDS = 0.5
 def examinations(here: Session) -> Iterator[Examination]:
     """In the order a person would look."""
     yield Examination(name="configuration", run=lambda: str(here.parts.loaded.file))
-    yield Examination(name="unused configuration", run=partial(_unused, here))
+    yield Examination(name="unused configuration", run=partial(_unused, here), advice="Take it out, or know it.")
     yield Examination(name="ledger", run=partial(_ledger, here), advice="Make it with `lakemark init`.")
     yield Examination(
         name="fsync", run=partial(_fsync, here), advice="Put the ledger on a disk whose fsync means what it says."
@@ -74,7 +74,7 @@ def same_disk(here: Session) -> Iterator[tuple[str, str]]:
 
 def _unused(here: Session) -> str:
     names = list(unused(here.parts.loaded))
-    return f"this version does not act on {', '.join(names)}" if names else "none"
+    return Noted(f"this version does not act on {', '.join(names)}") if names else "none"
 
 
 def _ledger(here: Session) -> str:

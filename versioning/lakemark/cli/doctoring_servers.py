@@ -50,15 +50,21 @@ def examinations(here: Session) -> Iterator[Examination]:
                 name=f"lakefs, {probe.name}",
                 run=partial(_probe, here, probe),
                 advice=f"Look at {wanted.endpoint}, repository {wanted.repository}, branch {wanted.branch}.",
+                part_of="lakefs",
             )
-        yield Examination(name="pin, made and removed", run=partial(_pin_made, here))
-        yield Examination(name="pins", run=partial(_pins, here), advice="`lakemark sweep` makes missing pins again.")
+        yield Examination(name="pin, made and removed", run=partial(_pin_made, here), part_of="lakefs")
+        yield Examination(
+            name="pins",
+            run=partial(_pins, here),
+            advice="`lakemark sweep` makes missing pins again.",
+            part_of="lakefs",
+        )
     api = PrefectApi.of(here.parts.keys)
     if api is not None:
         yield Examination(name="prefect", run=partial(_prefect, api), advice="Start it, or unset PREFECT_API_URL.")
-        yield Examination(name="prefect password", run=partial(_password, api))
-        yield Examination(name="prefect csrf", run=partial(_csrf, api))
-        yield Examination(name="prefect cors", run=partial(_cors, api))
+        yield Examination(name="prefect password", run=partial(_password, api), part_of="prefect")
+        yield Examination(name="prefect csrf", run=partial(_csrf, api), part_of="prefect")
+        yield Examination(name="prefect cors", run=partial(_cors, api), part_of="prefect")
     yield Examination(name="clock", run=partial(_clock, here), advice="Set this machine's clock, with NTP.")
 
 

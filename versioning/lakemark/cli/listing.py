@@ -99,7 +99,7 @@ def show(record: str, /) -> Answer:
     Parameters
     ----------
     record: str
-        RECORD: id:HEX, RUN@STEP, RUN@latest, RUN@WHEN, RUN@best:METRIC.
+        Which: id:HEX, RUN@STEP, RUN@latest, RUN@WHEN, RUN@best:METRIC.
     """
     here = session()
     found = here.history.found(record, now=here.now)

@@ -30,7 +30,7 @@ def replicate(record: str, /, *, to: str, dry_run: bool = False) -> Answer:
     Parameters
     ----------
     record: str
-        RECORD.
+        Which: id:HEX, RUN@STEP, RUN@latest, RUN@WHEN, RUN@best:METRIC.
     to: str
         The tier.
     dry_run: bool
@@ -66,7 +66,7 @@ def release(
     Parameters
     ----------
     record: str
-        RECORD.
+        Which: id:HEX, RUN@STEP, RUN@latest, RUN@WHEN, RUN@best:METRIC.
     from_: str
         The tier.
     reason: str
@@ -106,7 +106,7 @@ def restore(
     Parameters
     ----------
     record: str
-        RECORD.
+        Which: id:HEX, RUN@STEP, RUN@latest, RUN@WHEN, RUN@best:METRIC.
     to: Path
         A directory that is absent or empty, or our own interrupted restore.
     from_: str

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from lakemark.model.wording import ago, instant, size
 
-__all__ = ["SHORT", "ago", "instant", "pairs", "plain", "short", "size", "table"]
+__all__ = ["AMBER", "RED", "SHORT", "ago", "coloured", "instant", "pairs", "plain", "short", "size", "table"]
+
+RED: Final = 31
+AMBER: Final = 33
+"""ANSI's numbers of a terminal's red and yellow."""
 
 SHORT: Final = 12
 
@@ -21,6 +27,12 @@ def plain(text: object) -> str:
     """One line that can't harm a terminal: control characters come out as escapes."""
     given = str(text)
     return given if given.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in given)
+
+
+def coloured(word: str, colour: int) -> str:
+    """The word in that colour where stdout is a terminal that has colours, else as it is (https://no-color.org)."""
+    shown = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return f"\x1b[{colour}m{word}\x1b[0m" if shown else word
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

@@ -44,11 +44,11 @@ def resume(
     Parameters
     ----------
     run: str
-        The run.
+        Its name.
     to: Path
         The directory in which the trainer saves.
     record: str
-        RECORD; an older one than the newest needs a rollback where approval is required.
+        Which; an older one than the newest needs a rollback where approval is required.
     job: str
         The scheduler's job id, by default as the environment has it: the same start of a job decides the same.
     world: int

@@ -56,7 +56,7 @@ def plan(
     Parameters
     ----------
     run: str
-        The run.
+        Its name.
     to: str
         WHEN, STEP, RECORD, best:METRIC, before-data:COMMIT or before-quarantine:ID.
     reason: str
@@ -90,7 +90,7 @@ def request(
     Parameters
     ----------
     run: str
-        The run.
+        Its name.
     to: str
         WHEN, STEP, RECORD, best:METRIC, before-data:COMMIT or before-quarantine:ID.
     reason: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -116,11 +117,17 @@ def _opened(here: Session, done: service_opening.Opened) -> Answer:
     lines = pairs(
         [
             ("run", f"{done.run}, timeline {done.timeline}, attempt {done.attempt}"),
-            *(("data", f"{row['uri']} (branch {row['branch']}, pin {row['pin']}, {row['strength']})") for row in data),
+            *(("data", f"{row['uri']} ({_pinned(row)})") for row in data),
             ("run file", done.run_file),
         ]
     )
     return Answer(document={**document, "run_file": str(done.run_file)}, lines=lines)
+
+
+def _pinned(row: Mapping[str, Any]) -> str:
+    """What is known of a data reference: a tag or a commit has no branch, and a site may do without pins."""
+    branch = f"branch {row['branch']}" if row["branch"] else "a fixed commit"
+    return f"{branch}, pin {row['pin']}, {row['strength']}" if row["pin"] else f"{branch}, not pinned"
 
 
 def list_runs() -> Answer:
@@ -142,7 +149,7 @@ def show_run(run: str, /) -> Answer:
     Parameters
     ----------
     run: str
-        The run.
+        Its name.
     """
     here = session()
     state = here.history.run(run)
@@ -194,7 +201,7 @@ def close_run(
     Parameters
     ----------
     run: str
-        The run.
+        Its name.
     reason: str
         Why; it stays in the history.
     without_step: tuple[int, ...]
@@ -219,7 +226,7 @@ def reopen_run(run: str, /, *, reason: Reason, dry_run: bool = False) -> Answer:
     Parameters
     ----------
     run: str
-        The run.
+        Its name.
     reason: str
         Why; it stays in the history.
     dry_run: bool
@@ -299,7 +306,10 @@ def _run_lines(
             ("run", f"{state.run} ({'closed' if state.closed else 'open'}), timeline {state.timeline}"),
             ("written as", original(state.run) if original(state.run) != state.run else None),
             ("records", str(here.history.index.count(state.run))),
-            *(("data", f"{ref.uri} (branch {ref.branch})") for ref in (state.interval.data if state.interval else ())),
+            *(
+                ("data", f"{ref.uri} (branch {ref.branch})" if ref.branch else ref.uri)
+                for ref in (state.interval.data if state.interval else ())
+            ),
             ("last record", f"{short(newest.record.id)}, step {newest.record.step}" if newest else "none yet"),
             ("recovery point", f"{instant(newest.instant)}, {ago(here.now - newest.instant)} ago" if newest else None),
             *(("watched", f"{path} on {node}") for node, path in state.watch.items()),

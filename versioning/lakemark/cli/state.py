@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from lakemark.cli import questions
-from lakemark.cli.output import instant, plain, size, table
+from lakemark.cli import output, questions
+from lakemark.cli.output import coloured, instant, plain, size, table
 from lakemark.cli.session import Answer, Session, session
 from lakemark.cli.watch_state import seen, view, watch_problems
 from lakemark.errors import Incomplete, LakemarkError
@@ -37,6 +37,7 @@ from lakemark.services.status import (
     problems_of_room,
 )
 from lakemark.services.waiting_saves import WaitingSave, place_of
+from lakemark.settings import unused
 
 if TYPE_CHECKING:
     from lakemark.model.ledger import RunState
@@ -60,7 +61,12 @@ def status() -> Answer:
     alarms = [*here.history.index.alarms(), *_distress(here)]
     late = [path for path, age in waiting if age is None or age > _PATIENCE_SECONDS]
     problems += problems_around(
-        places=_places(here), servers=servers, disks=questions.disks(here), waiting=late, alarms=alarms
+        places=_places(here),
+        servers=servers,
+        disks=questions.disks(here),
+        waiting=late,
+        alarms=alarms,
+        unused=list(unused(here.parts.loaded)),
     )
     problems += [problem for state in states for problem in _waiting(here, state, rules)]
     problems += _data_versions(here)
@@ -288,7 +294,8 @@ def _lines(problems: list[Problem], runs: list[dict[str, Any]], servers: list[Se
     lines: list[str] = []
     for problem in problems:
         since = f" (since {instant(problem.since)})" if problem.since else ""
-        lines += [plain(f"{problem.colour.upper()}  {problem.what}{since}"), plain(f"     next: {problem.next}")]
+        mark = coloured(f"{problem.colour.upper():<5}", output.RED if problem.colour == RED else output.AMBER)
+        lines += [f"{mark}  {plain(f'{problem.what}{since}')}", plain(f"       next: {problem.next}")]
     rows: list[tuple[object, ...]] = [
         (
             one["run"],

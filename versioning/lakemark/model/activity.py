@@ -7,8 +7,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
-from lakemark.model.instants import to_text
 from lakemark.model.ledger import RunState
+from lakemark.model.wording import ago, instant
 
 _LOOKED_AT: Final = 20
 _AT_LEAST: Final = timedelta(minutes=2)
@@ -29,5 +29,5 @@ def still_writing(state: RunState, now: datetime) -> str | None:
     usual = max(timedelta(seconds=median(steps)), _AT_LEAST) if steps else _AT_LEAST
     if now - saved[-1] >= _INTERVALS * usual:
         return None
-    minutes = round(usual.total_seconds() / 60, 1)
-    return f"its last save was at {to_text(saved[-1])} and it saves every {minutes} minutes"
+    rhythm = f"it saves every {ago(timedelta(seconds=median(steps)))}" if steps else "it is its only one"
+    return f"its last save was at {instant(saved[-1])}, and {rhythm}"

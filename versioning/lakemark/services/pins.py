@@ -203,7 +203,7 @@ def _settled(
         return _mended(site, pin, seen) if seen is not None else []
     elif pin.state == "pinned":
         started = _append(site, "unpinning", pin, reason="nothing needs it")
-        return [f"started the grace of {_shown(pin)}: nothing needs it"] if started else []
+        return [f"{_shown(pin)} is needed by nothing any more: its pin goes after the grace"] if started else []
     elif pin.state == "unpinning" and site.now() - pin.changed_at >= site.policies.grace:
         return _unpin(site, data, pin)
     return []

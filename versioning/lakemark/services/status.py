@@ -13,6 +13,7 @@ from lakemark.model.entry import Means
 from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.timeline import latest
 from lakemark.model.views import safe_at
+from lakemark.model.wording import ago
 from lakemark.services.data_note import DataNote
 from lakemark.services.waiting_saves import ROOM, WaitingSave
 
@@ -122,11 +123,16 @@ def problems_around(
     disks: Iterable[tuple[str, str]],
     waiting: Sequence[str],
     alarms: Iterable[str],
+    unused: Sequence[str] = (),
 ) -> Iterator[Problem]:
-    """What is wrong with tiers, servers, disks and the ledger itself.
+    """What is wrong with tiers, servers, disks, the configuration and the ledger itself.
 
-    disks: (what can't be written, why). waiting: announced saves that should have been committed by now.
+    disks: (what can't be written, why). waiting: announced saves that should have been committed by now. unused: keys of the
+    configuration that have no effect.
     """
+    if unused:
+        what = f"lakemark.yaml sets {', '.join(unused)}, which this version does not act on"
+        yield Problem(colour=AMBER, what=what, next="Take it out: nobody should count on it.")
     for name, why in disks:
         what = f"{name} can't be written: {why}"
         yield Problem(colour=RED, what=what, next="Make room or mend the disk: no save can be committed meanwhile.")
@@ -156,7 +162,7 @@ def problems_of_room(run: str, waiting: Sequence[WaitingSave], *, now: datetime)
     waiting = [one for one in waiting if one.sort == ROOM]
     if waiting:
         first = min(waiting, key=lambda one: one.since)
-        span = _spoken(now - first.since)
+        span = ago(now - first.since)
         what = f"{len(waiting)} whole save(s) of {run} wait for room, the first for {span}: {first.why}"
         advice = "lakemark sweep releases what it may, and takes them; else make room."
         yield Problem(colour=RED, what=what, since=first.since, next=advice)
@@ -201,10 +207,10 @@ def _recovery_point(state: RunState, rules: Rules) -> Iterator[Problem]:
     if state.closed or newest is None or rules.now - newest.instant <= rules.rpo:
         return
     over = newest.instant + rules.rpo
-    saved = f"{state.run} was last saved {_spoken(rules.now - newest.instant)} ago, at step {newest.record.step}"
+    saved = f"{state.run} was last saved {ago(rules.now - newest.instant)} ago, at step {newest.record.step}"
     written = rules.written_at.get(state.run)
     if written is not None and written > over and rules.now - written <= rules.rpo:
-        what = f"{saved}; its trainer still writes there, and at most {_spoken(rules.rpo)} may be lost"
+        what = f"{saved}; its trainer still writes there, and at most {ago(rules.rpo)} may be lost"
         advice = "Look at the trainer: why does it not save? `lakemark sweep` says what was found and passed over."
         yield Problem(colour=RED, what=what, since=over, next=advice)
         return
@@ -222,14 +228,6 @@ def _directory(state: RunState, rules: Rules) -> Iterator[Problem]:
     what = f"the directory of {state.run}, {where}, is not there: its saves can't be found"
     advice = f"Mount it, or say where they go now: `lakemark run open {state.run} --watch DIR`."
     yield Problem(colour=colour, what=what, next=advice)
-
-
-def _spoken(span: timedelta) -> str:
-    """As people say it, in its two largest units: `5 min`, `2 h 5 min`, `3 d 4 h`."""
-    minutes = max(0, round(span.total_seconds() / 60))
-    days, hours, rest = minutes // 1440, minutes // 60 % 24, minutes % 60
-    parts = [f"{number} {unit}" for number, unit in ((days, "d"), (hours, "h"), (rest, "min")) if number]
-    return " ".join(parts[:2]) or "0 min"
 
 
 def _replicas(state: RunState, records: Iterable[RecordState]) -> Iterator[Problem]:
