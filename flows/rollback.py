@@ -157,7 +157,9 @@ def roll_back(
     ],
     model_only: Annotated[bool, Field(description="Leave data as it is; recorded as such")] = False,
     data_only: Annotated[bool, Field(description="Leave the model as it is")] = False,
-    move_branch: Annotated[bool, Field(description="Also set the data branch back, by a new commit")] = False,
+    move_branch: Annotated[
+        bool, Field(description="Plan to set the data branch back too, by `rollback move-branch` afterwards")
+    ] = False,
     while_running: Annotated[bool, Field(description="Although the run seems to be written still")] = False,
     rollback: Annotated[str | None, Field(pattern="^rb-[0-9a-f]{10}$", description="A request made already")] = None,
 ) -> dict[str, Any] | State[Any]:

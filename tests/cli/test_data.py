@@ -109,6 +109,8 @@ def test_doctor_looks_at_data_and_pins(site, scratch):
     site.ok("run", "open", "r1")
     checks = {one["name"]: one for one in site.ok("doctor")["checks"]}
     assert checks["pins"]["detail"] == "1 guarded"
+    assert checks["pin, made and removed"]["detail"] == "made guarded, and removed"
+    assert len([name for name in scratch.branches() if name.startswith("pin-")]) == 1
     assert "lakefs, readable" in checks
     assert checks["clock"]["detail"].startswith("lakefs ")
 

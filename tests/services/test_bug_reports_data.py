@@ -6,17 +6,21 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from lakefs_client import models
 
-from lakemark.errors import Conflict, Usage
+from lakemark.errors import Conflict, Refused, Usage
 from lakemark.model.names import is_run, original, run_for
 from lakemark.model.rollback_plan import Flags
 from lakemark.ports import Approval, Policies, Strength
 from lakemark.services.commit import Commit, commit
+from lakemark.services.invariants import sampled_data
 from lakemark.services.move_branch import move_branches
+from lakemark.services.observe import observe
 from lakemark.services.open_run import Opening, open_run
 from lakemark.services.register_tiers import register_all
 from lakemark.services.rollback_apply import apply
 from lakemark.services.rollback_request import Wish, request
+from lakemark.services.tend_data import tend_data
 from tests.faults.site_on_disk import make_site
 from tests.services.on_disk import RUN, now, plain
 from tests.services_fixtures import LAKEFS_SERVERS
@@ -196,3 +200,124 @@ def test_rollbacks_at_once_that_set_one_branch_back(yard, site, scratch):
         ancestors.append(head)
         head = scratch.data.resolve(scratch.repository, head).parents[0]
     assert newer in ancestors
+
+
+def other_repository(server, site, run):
+    """A run on a repository of its own; answers both."""
+    place = server.scratch()
+    return place, open_run(site(), Opening(run=run, data=(f"{place.repository}/main",)))
+
+
+def look(site):
+    """What a pass over data versions could not do, by what it names."""
+    return dict(tend_data(site()).failed)
+
+
+@pytest.mark.parametrize("jobs", [["J1"] * 8, [f"J{number}" for number in range(8)]], ids=["one job", "jobs"])
+def test_many_openings_of_one_run_while_its_branch_moves(site, scratch, jobs):
+    moves = threading.Event()
+
+    def moving():
+        for number in range(200):
+            if moves.is_set():
+                return
+            scratch.put("main", {"rows": b"%d" % number})
+
+    background = threading.Thread(target=moving)
+    background.start()
+    try:
+        opened = at_once(*(partial(open_run, site(), Opening(run="new", job=job)) for job in jobs))
+    finally:
+        moves.set()
+        background.join()
+    assert failed(opened) == []
+    assert len({one.data[0].commit for one in opened}) == 1
+    assert {one.pins[0].commit for one in opened} == {opened[0].data[0].commit}
+    assert [entry.kind for entry, _ in site().ledger.entries("new")].count("opened") == 1
+    tend_data(site())
+    states = {(pin.commit, pin.state) for pin in site().ledger.site().pins.values()}
+    assert (opened[0].data[0].commit, "pinned") in states
+
+
+def test_each_pin_is_mended_whatever_became_of_the_others(server, site, scratch):
+    here = site()
+    gone, _ = other_repository(server, site, "on-gone")
+    merged, on_merged = other_repository(server, site, "on-merged")
+    lost, on_lost = other_repository(server, site, "on-lost")
+    ruled, on_ruled = other_repository(server, site, "on-ruled")
+    gone.client.repositories_api.delete_repository(gone.repository)
+    merged.make_branch("side", merged.branches()["main"])
+    merged.put("side", {"x": b"1"})
+    merged.client.refs_api.merge_into_branch(merged.repository, "side", on_merged.pins[0].branch)
+    (pin,) = [one for one in here.ledger.site().pins.values() if one.repository == lost.repository]
+    lost.data.unpin(lost.repository, pin.commit, branch=pin.branch, nonce=pin.nonce, reason="by hand")
+    ruled.client.repositories_api.set_branch_protection_rules(ruled.repository, [])
+    wrong = look(site)
+    assert {what for what in wrong if gone.repository in what} == set(wrong) != set()
+    for place, opened in ((merged, on_merged), (lost, on_lost), (ruled, on_ruled)):
+        commit = opened.data[0].commit
+        kept = site().ledger.site().pin_of(place.repository, commit)
+        assert place.data.pin_strength(place.repository, commit, branch=kept.branch) is Strength.GUARDED
+    assert open_run(site(), Opening(run="on-lost", job="2")).data == on_lost.data
+
+
+def test_branches_of_two_repositories_are_moved_together_or_not_at_all(yard, server, site, scratch):
+    other = server.scratch()
+    here = site()
+    asked = Opening(run="two", data=(f"{scratch.repository}/main", f"{other.repository}/main"), watch=yard.out / "two")
+    open_run(here, asked)
+    record = saved(yard, here, "two")
+    newer = [place.put("main", {"train/0": b"poison"}) for place in (scratch, other)]
+    flags = Flags(while_running=True, move_branch=True)
+    wish = Wish(run="two", record=record.id, reason="it diverged", requester="ana@node-a", flags=flags)
+    standing = request(here, wish)
+    apply(site(), standing.id)
+    assert [place.branches()["main"] for place in (scratch, other)] == newer
+    other.stage("main", "unsaved", b"work")
+    with pytest.raises(Refused, match="uncommitted"):
+        move_branches(site(), standing.id, digest=standing.digest)
+    assert [place.branches()["main"] for place in (scratch, other)] == newer
+    other.client.branches_api.reset_branch(other.repository, "main", models.ResetCreation(type="reset"))
+    done = move_branches(site(), standing.id, digest=standing.digest)
+    assert [place.branches()["main"] for place in (scratch, other)] == [one.made for one in done.moves]
+
+
+def test_tags_and_commits_are_left_alone_and_a_branch_is_gone_when_the_list_says_so(site, scratch):
+    head = scratch.branches()["main"]
+    scratch.make_tag("v1.0", head)
+    scratch.make_branch("short-lived", head)
+    for run, ref in (("on-tag", "v1.0"), ("on-commit", head), ("on-branch", "short-lived")):
+        open_run(site(), Opening(run=run, data=(f"{scratch.repository}/{ref}",)))
+    assert observe(site()).said == [f"{scratch.repository}/short-lived is at {head[:12]}"]
+    assert scratch.data.delete_branch(scratch.repository, "short-lived", only_at=head)
+    assert observe(site()).said == [f"{scratch.repository}/short-lived is gone"]
+
+
+def test_of_many_lost_objects_a_sample_tells_and_all_of_them_are_found_by_reading_all(yard, site, scratch):
+    commit_id = scratch.put("main", {f"part-{number:02}": b"%d" % number for number in range(37)})
+    here = site()
+    open_run(here, Opening(run="many", watch=yard.out / "many"))
+    saved(yard, here, "many")
+    lost = [f"part-{number:02}" for number in range(32)]
+    if not all(scratch.collect(commit_id, path) for path in lost):
+        pytest.skip("where this server keeps bytes is not known")
+    records = list(here.ledger.run("many").records.values())
+    told = sampled_data(here, records, sample=8)
+    assert told.lost
+    assert str(told.sampled[0]["sampled"]).startswith("8 of 40 objects, seed ")
+    assert sampled_data(here, records, sample=None).lost[0]["paths"] == lost
+
+
+def test_a_repository_that_was_made_anew_is_told(server, site, scratch):
+    place, opened = other_repository(server, site, "anew")
+    place.client.repositories_api.delete_repository(place.repository)
+    namespace = f"{server.namespaces}{place.repository}-again"
+    wanted = models.RepositoryCreation(name=place.repository, storage_namespace=namespace, default_branch="main")
+    place.client.repositories_api.create_repository(wanted)
+    place.put("main", {"train/0": b"new"})
+    assert any(opened.data[0].commit[:12] in what + str(error) for what, error in look(site).items())
+    with pytest.raises(Refused, match="is gone") as refused:
+        open_run(site(), Opening(run="anew", job="2"))
+    assert "lakemark run open anew --repin" in refused.value.advice
+    again = open_run(site(), Opening(run="anew", repin=True))
+    assert again.data[0].commit == place.branches()["main"]
