@@ -121,7 +121,7 @@ class MemoryBlobs:
     def takes_wrong_checksum(self, key):
         return False
 
-    def expiring_rule(self):
+    def expires(self):
         return None
 
     def clock(self, key):

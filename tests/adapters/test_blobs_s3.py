@@ -22,7 +22,7 @@ from lakemark.contract import Broken, blobs
 from lakemark.contract.store import source
 from lakemark.errors import Corrupt, Denied, Misconfigured, NotFound, Refused, StoreUnavailable
 from lakemark.model.checkpoint import File
-from lakemark.ports import Quiet
+from lakemark.ports import Expiry, Quiet
 from tests.adapters.test_dvc import checkpoint_of
 from tests.contract.store_places import NOW
 from tests.support.s3_faults import lost_request
@@ -202,7 +202,7 @@ def test_secrets_are_not_shown():
 
 
 def test_a_bucket_rule_that_expires_objects_is_seen(bucket, seaweedfs):
-    assert bucket.expiring_rule() is None
+    assert bucket.expires() is None
     client, root = seaweedfs.client(), bucket._root
     rules = [
         {"ID": "elsewhere", "Status": "Enabled", "Filter": {"Prefix": "elsewhere/"}, "Expiration": {"Days": 1}},
@@ -211,7 +211,7 @@ def test_a_bucket_rule_that_expires_objects_is_seen(bucket, seaweedfs):
     try:
         for shown, expected in ((rules[:1], None), (rules, "ours")):
             client.put_bucket_lifecycle_configuration(Bucket=seaweedfs.bucket, LifecycleConfiguration={"Rules": shown})
-            assert bucket.expiring_rule() == expected
+            assert bucket.expires() == (expected and Expiry(rule=expected))
     finally:
         client.delete_bucket_lifecycle(Bucket=seaweedfs.bucket)
 

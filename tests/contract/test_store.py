@@ -8,7 +8,7 @@ import pytest
 
 from lakemark.adapters.blobs_dir import DirectoryBlobs
 from lakemark.contract import Broken, blobs, hot, store
-from lakemark.ports import Damage, Listing, Quiet, Stored, Usage
+from lakemark.ports import Damage, Expiry, Listing, Quiet, Stored, Usage
 from tests.contract.store_places import NOW, Buckets, Directories, Trees, shelf_of
 
 by_name = pytest.mark.parametrize("check", store.CHECKS, ids=lambda check: check.name)
@@ -114,6 +114,9 @@ class Careless:
     def claimed(self):
         return self.records()
 
+    def strangers(self):
+        return ("zz",)
+
     def records(self):
         return Listing(records=tuple(self.kept), complete=True)
 
@@ -121,7 +124,7 @@ class Careless:
         return Usage(used_bytes=-1, capacity_bytes=None)
 
     def expires(self):
-        return "after-a-week"
+        return Expiry(rule="after-a-week")
 
     def clock(self):
         return datetime(2026, 11, 26, 12)  # noqa: DTZ001 - the fault

@@ -178,7 +178,7 @@ class Parts:
         if isinstance(tier, DirectoryTier):
             from lakemark.adapters.blobs_dir import DirectoryBlobs
 
-            blobs: Blobs = DirectoryBlobs(tier.path, min_free=tier.min_free)
+            blobs: Blobs = DirectoryBlobs(tier.path, min_free=tier.min_free, access=tier.access)
             shared = tier.shared
         elif isinstance(tier, S3Tier):
             blobs, shared = s3_blobs(tier, self.keys, journal=self.loaded.home / "uploads" / name), tier.shared
@@ -364,15 +364,20 @@ def ledger_tips(settings: Settings) -> Mapping[str, str]:
 def identity_at(path: Path) -> str | None:
     """The id in the tier file of a place on this machine's disks; None where there is none. Loads no store."""
     from lakemark.adapters import tier_file
+    from lakemark.adapters.below import Below
+    from lakemark.adapters.files import as_ours
 
     try:
-        return tier_file.from_bytes((path / tier_file.NAME).read_bytes(), where=str(path)).id
+        with os.fdopen(Below(path).open(tier_file.NAME), "rb") as stream:
+            return tier_file.from_bytes(stream.read(), where=str(path)).id
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError:
         raise Denied(
             f"{path / tier_file.NAME} may not be read", advice="Give this user the right to read it."
         ) from None
+    except OSError as error:
+        raise as_ours(error, path) from error  # a stale mount, a broken disk
 
 
 def inodes_stay(path: Path) -> bool:
@@ -426,6 +431,7 @@ def s3_blobs(tier: S3Tier, keys: Mapping[str, str], *, journal: Path) -> Blobs:
         ca_bundle=tier.ca_bundle,
         storage_class=tier.storage_class,
         retain_until=tier.retain_until,
+        never_expires=tier.expires == "never",
     )
     if tier.credentials is None:
         return S3Blobs(place, None, journal=journal)

@@ -10,7 +10,7 @@ from typing import BinaryIO, Final, Protocol, Self
 
 from lakemark.adapters.digests import Readable
 from lakemark.errors import StoreUnavailable, quoted
-from lakemark.ports.store import Usage
+from lakemark.ports.store import Expiry, Usage
 
 ANSWER_SECONDS: Final = 20.0
 """How long a store may take over a removal that was sent in time; later it is taken for one that does not come any more."""
@@ -106,8 +106,8 @@ class Blobs(Protocol):
     def takes_wrong_checksum(self, key: str) -> bool:
         """Whether the store accepts bytes whose stated checksum is another's; `key` is written and removed to see."""
 
-    def expiring_rule(self) -> str | None:
-        """The name of a rule of the store that removes objects of the place by itself; None where none is to be seen."""
+    def expires(self) -> Expiry | None:
+        """As `CheckpointStore.expires`."""
 
     def clock(self, key: str) -> datetime | None:
         """The store's time, told with an answer about `key`, which exists; None where it is this machine's."""

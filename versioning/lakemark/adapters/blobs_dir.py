@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from lakemark.adapters import copying
+from lakemark.adapters.below import Below
 from lakemark.adapters.blobs import Names
 from lakemark.adapters.digests import Readable
 from lakemark.adapters.files import (
@@ -29,10 +30,11 @@ from lakemark.adapters.files import (
 from lakemark.adapters.pool import Buffers
 from lakemark.adapters.space import Space
 from lakemark.adapters.workbench import Workbench
-from lakemark.errors import StoreUnavailable, quoted
-from lakemark.ports.store import Usage
+from lakemark.errors import Refused, StoreUnavailable, quoted
+from lakemark.ports.store import Expiry, Usage
 
 WORKERS: Final = 4
+MODES: Final = {"owner": 0o700, "group": 0o750, "all": 0o755}
 _UNFINISHED: Final = "lakemark/tmp"
 _REMOVALS: Final = "lakemark/removals"
 _NOT_OURS: Final = "lost+found"
@@ -45,33 +47,46 @@ _LOCK_SECONDS: Final = 0.05
 class DirectoryBlobs:
     """Implements `Blobs`. Objects are 0444 and appear whole, by rename; what is unfinished lies in lakemark/tmp.
 
-    min_free: a share of the file system's bytes, or bytes, that must stay free.
+    Nothing is opened but regular files below the root, and no link in it is followed.
+    min_free: a share of the file system's bytes, or bytes, that must stay free. access: who may enter a root that is made
+    here, owner, group or all: what lies in it may be read by whoever may enter.
     """
 
     kind: Final = "directory"
 
-    def __init__(self, root: Path, *, min_free: Fraction | int = 0) -> None:
+    def __init__(self, root: Path, *, min_free: Fraction | int = 0, access: str = "owner") -> None:
         self._root = Path(os.path.abspath(root))
+        self._mode = MODES[access]
+        self._below = Below(self._root)
         self.where = str(self._root)
         self._space = Space(self._root, min_free)
         self._bench = Workbench(self._root / _UNFINISHED)
         self._buffers = Buffers(WORKERS, copying.CHUNK_BYTES)
 
     def prepare(self) -> None:
+        """The mode of a root that is there already stays."""
         with os_errors(self._root):
-            make_directories(self._root)
+            if self._root.exists():
+                return
+            make_directories(self._root.parent)
+            with suppress(FileExistsError):
+                # As narrow as it is to be from its first moment; the umask may only have narrowed it further.
+                self._root.mkdir(mode=self._mode)
+                self._root.chmod(self._mode)
+            fsync_directory(self._root.parent)
 
     def get(self, key: str) -> bytes | None:
-        with os_errors(self._path(key)):
+        with self._errors(key):
             try:
-                return self._path(key).read_bytes()
+                with os.fdopen(self._below.open(key), "rb") as stream:
+                    return stream.read()
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
     def size(self, key: str) -> int | None:
-        with os_errors(self._path(key)):
+        with self._errors(key):
             try:
-                return os.lstat(self._path(key)).st_size
+                return self._below.size(key)
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
@@ -95,22 +110,23 @@ class DirectoryBlobs:
         return False
 
     def open(self, key: str, *, start: int = 0, length: int | None = None) -> BinaryIO:  # noqa: ARG002
-        with os_errors(self._path(key)):
-            stream = open(self._path(key), "rb", buffering=2**20)  # noqa: SIM115 - the caller closes it
+        with self._errors(key):
+            stream = os.fdopen(self._below.open(key), "rb", buffering=2**20)
             forget_pages(stream.fileno())
             stream.seek(start)
             return stream
 
     def delete(self, key: str, *, unless_late: Callable[[], None] | None = None) -> None:
-        with os_errors(self._path(key)), suppress(FileNotFoundError, NotADirectoryError):
+        with self._errors(key), suppress(FileNotFoundError, NotADirectoryError):
             if unless_late is None:
-                os.unlink(self._path(key))
-            else:
+                self._below.unlink(key)
+                return
+            with self._below.parent(key) as (folder, name):
                 # A process that is stopped between the two lines holds the lock: `require_no_removal` sees it.
                 with self._removing():
                     unless_late()
-                    os.unlink(self._path(key))
-            fsync_directory(self._path(key).parent)
+                    os.unlink(name, dir_fd=folder)
+                os.fsync(folder)
 
     def require_no_removal(self) -> None:
         with os_errors(self._root):
@@ -133,7 +149,10 @@ class DirectoryBlobs:
         return Names.of(self.each(prefix), limit=limit)
 
     def each(self, prefix: str) -> Iterator[tuple[str, int]]:
-        start = self._path(prefix)
+        start = self._root / prefix
+        with self._errors(prefix):
+            if prefix:
+                self._below.require_real(prefix)
 
         def fail(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):
@@ -143,7 +162,7 @@ class DirectoryBlobs:
             here = Path(folder).relative_to(self._root)
             folders[:] = [name for name in folders if str(here / name) not in (_UNFINISHED, _REMOVALS, _NOT_OURS)]
             for name in names:
-                with suppress(FileNotFoundError):
+                with os_errors(here / name), suppress(FileNotFoundError):
                     yield str(here / name), os.lstat(os.path.join(folder, name)).st_size
 
     def tidy(self) -> int:
@@ -166,14 +185,19 @@ class DirectoryBlobs:
     def takes_wrong_checksum(self, key: str) -> bool:  # noqa: ARG002 - nobody states one to a directory
         return False
 
-    def expiring_rule(self) -> str | None:
+    def expires(self) -> Expiry | None:
         return None
 
     def clock(self, key: str) -> datetime | None:  # noqa: ARG002 - a directory has no clock of its own
         return None
 
-    def _path(self, key: str) -> Path:
-        return self._root / key
+    @contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        """OSErrors inside, which know only the last name, come out as errors of our tree with the whole path."""
+        try:
+            yield
+        except OSError as error:
+            raise as_ours(error, self._root / key) from error
 
     @contextmanager
     def _removing(self) -> Iterator[None]:
@@ -206,16 +230,20 @@ class DirectoryBlobs:
                 self._bench.end(place.name)
 
     def _publish(self, draft: Path, key: str, *, overwrite: bool) -> bool:
-        target = self._path(key)
-        make_directories(target.parent)
-        try:
-            if overwrite:
-                os.rename(draft, target)
-            else:
-                rename_new(draft, target)
-        except FileExistsError:
-            return False
-        fsync_directory(target.parent)
+        with self._errors(key), self._below.parent(key, make=True) as (folder, name):
+            try:
+                if overwrite:
+                    os.rename(draft, name, dst_dir_fd=folder)
+                else:
+                    rename_new(draft, name, folder=folder)
+            except FileExistsError:
+                return False
+            except IsADirectoryError as error:
+                raise Refused(
+                    f"{quoted(str(self._root / key))} is a directory, where an object is to lie",
+                    advice="Move that directory away, then try again: the object is written anew.",
+                ) from error
+            os.fsync(folder)
         return True
 
 

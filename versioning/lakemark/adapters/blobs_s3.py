@@ -1,4 +1,4 @@
-"""Objects in an S3 bucket, through boto3's low-level calls. The only module that imports boto3 and botocore.
+"""Objects in an S3 bucket, through boto3's low-level calls. The only module that imports boto3, botocore and urllib3.
 
 A few connections, buffers of 16 MiB that are used again, checksums stated and conditional creation; what an interrupted
 multipart upload left is removed by our own journal only, and only where its key does not exist.
@@ -9,15 +9,16 @@ from __future__ import annotations
 import base64
 import io
 import json
+import secrets
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 
 import boto3
 from botocore.config import Config
@@ -33,24 +34,41 @@ from botocore.exceptions import (
     ResponseStreamingError,
     SSLError,
 )
+from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
 
 from lakemark.adapters.blobs import ANSWER_SECONDS, Names
 from lakemark.adapters.digests import Readable, read_into
 from lakemark.adapters.files import fsync_directory, os_errors, write_new
 from lakemark.adapters.pool import Buffers, run_all
-from lakemark.adapters.s3_place import Credentials, S3Place, as_ours
-from lakemark.adapters.s3_streams import Body, Part
+from lakemark.adapters.s3_place import Credentials, NotOffered, S3Place, as_ours
+from lakemark.adapters.s3_streams import Body, Part, Rate
 from lakemark.adapters.vendors import raised_in
 from lakemark.adapters.workbench import Workbench
-from lakemark.errors import Corrupt, Denied, Misconfigured, NotFound, StoreUnavailable, quoted
-from lakemark.ports.store import Usage
+from lakemark.errors import AnswerDamaged, Corrupt, Denied, Misconfigured, NotFound, StoreUnavailable, quoted
+from lakemark.ports.store import Expiry, Usage
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
+    from types_boto3_s3.type_defs import CreateMultipartUploadOutputTypeDef
+
+T = TypeVar("T")
 
 WORKERS: Final = 4
 PART_BYTES: Final = 16 * 2**20
 _MOST_PARTS: Final = 9000
+_NOT_IMPLEMENTED: Final = 501
+_NO_CHECKSUMS: Final = frozenset(
+    {
+        "InvalidRequest",
+        "InvalidArgument",
+        "BadRequest",
+        "NotImplemented",
+        "XNotImplemented",
+        "SignatureDoesNotMatch",
+        "400",
+    }
+)
 _CONNECT_SECONDS: Final = 10
 _THERE: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
 
@@ -75,6 +93,7 @@ class S3Blobs:
         self._place = place
         self._root = f"{place.prefix}/" if place.prefix else ""
         self._client = _client(place, credentials)
+        self._checksums = True
         self._late = _Late()
         self._deleting = _client(place, credentials, read_timeout=ANSWER_SECONDS - _CONNECT_SECONDS)
         # Of all that a request goes through, the last before it is sent: at each try, after each wait for the one before.
@@ -86,16 +105,22 @@ class S3Blobs:
         """Buckets are made by people."""
 
     def get(self, key: str) -> bytes | None:
-        try:
-            with self.open(key) as stream:
-                return stream.read()
-        except NotFound:
-            return None
+        for again in (True, True, False):
+            try:
+                with self.open(key) as stream:
+                    return stream.read()
+            except NotFound:
+                return None
+            except StoreUnavailable:
+                # The SDK tries a request again, but not an answer that breaks off.
+                if not again:
+                    raise
+        return None
 
     def size(self, key: str) -> int | None:
         try:
             with self._errors(key):
-                return self._client.head_object(**self._at(key))["ContentLength"]
+                return int(_told(self._client.head_object(**self._at(key)), "ContentLength"))
         except NotFound:
             return None
 
@@ -121,8 +146,12 @@ class S3Blobs:
         if start or length is not None:
             wanted["Range"] = f"bytes={start}-{'' if length is None else start + length - 1}"
         with self._errors(key):
-            body = self._client.get_object(**wanted)["Body"]
-        return cast("BinaryIO", io.BufferedReader(Body(body, partial(self._errors, key)), 2**20))
+            answer = self._client.get_object(**wanted)
+            _told(answer, "ETag")
+            size_bytes = int(_told(answer, "ContentLength"))
+        rate = Rate(self._place.minimum_rate, self._place.stall_seconds)
+        body = Body(cast("Any", answer["Body"]), size_bytes, partial(self._errors, key), rate=rate)
+        return cast("BinaryIO", io.BufferedReader(body, 2**20))
 
     def delete(self, key: str, *, unless_late: Callable[[], None] | None = None) -> None:
         with self._errors(key):
@@ -142,13 +171,24 @@ class S3Blobs:
         return Names.of(self.each(prefix), limit=limit)
 
     def each(self, prefix: str) -> Iterator[tuple[str, int]]:
-        with self._errors(prefix):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._place.bucket, Prefix=self._root + prefix
-            )
-            for page in pages:
-                for found in page.get("Contents", ()):
-                    yield found["Key"].removeprefix(self._root), found["Size"]
+        """Without the empty objects by which consoles and mounts show a folder: nobody put anything there."""
+        wanted: dict[str, Any] = {"Bucket": self._place.bucket, "Prefix": self._root + prefix}
+        while True:
+            with self._errors(prefix):
+                page = self._client.list_objects_v2(**wanted)
+            if not page.keys() & {"IsTruncated", "KeyCount", "Name"}:
+                raise _odd(f"{self.where}/{prefix}", "a listing that says nothing")
+            for found in page.get("Contents", ()):
+                key, size_bytes = _told(found, "Key"), int(_told(found, "Size"))
+                if not (key.endswith("/") and not size_bytes):
+                    yield key.removeprefix(self._root), size_bytes
+            if not page.get("IsTruncated"):
+                return
+            token = page.get("NextContinuationToken")
+            if not token or token == wanted.get("ContinuationToken"):
+                # Deletions rest on listings: what can't be gone on with is no end.
+                raise _odd(f"{self.where}/{prefix}", "a listing that goes on, and no word of how to ask for the rest")
+            wanted["ContinuationToken"] = token
 
     def tidy(self) -> int:
         """Aborts uploads whose process is gone, unless their key exists: aborting could then take its bytes away."""
@@ -166,10 +206,16 @@ class S3Blobs:
         return Usage(used_bytes=None, capacity_bytes=None)
 
     def takes_wrong_checksum(self, key: str) -> bool:
+        """A right one comes first: a store that refuses every write is not one that checks. One without checksums takes none."""
+        self._put(key, memoryview(b"right"), overwrite=True)
+        if not self._checksums:
+            self.delete(key)
+            return False
         try:
             with self._errors(key):
                 self._client.put_object(**self._at(key), Body=b"right", ChecksumCRC32=_crc(memoryview(b"wrong")))
         except (Corrupt, Misconfigured):
+            self.delete(key)
             return False
         self.delete(key)
         return True
@@ -180,17 +226,22 @@ class S3Blobs:
         text = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
         return parsedate_to_datetime(text) if text else None
 
-    def expiring_rule(self) -> str | None:
+    def expires(self) -> Expiry | None:
         try:
             with self._errors(""):
                 rules = self._client.get_bucket_lifecycle_configuration(Bucket=self._place.bucket)["Rules"]
-        except (NotFound, Denied, Misconfigured):
+        except (NotFound, NotOffered):
             return None
+        except Denied as error:
+            # Unknown is not "none": a rule nobody sees removes as much.
+            return None if self._place.never_expires else Expiry(rule=str(error), known=False)
+        except KeyError:
+            return Expiry(rule=f"{self.where} answers without rules", known=False)
         for rule in rules:
             under = str(rule.get("Filter", {}).get("Prefix", rule.get("Prefix", "")))
             touches = under.startswith(self._root) or self._root.startswith(under)
             if rule.get("Status") == "Enabled" and "Expiration" in rule and touches:
-                return str(rule.get("ID", "unnamed"))
+                return Expiry(rule=str(rule.get("ID", "unnamed")))
         return None
 
     # Inside
@@ -212,18 +263,53 @@ class S3Blobs:
         return extra
 
     def _put(self, key: str, data: memoryview, *, overwrite: bool) -> bool:
-        with self._errors(key):
+        def put(**checksum: Any) -> bool:  # noqa: ANN401 - boto3's words
             try:
-                self._client.put_object(
-                    **self._at(key),
-                    **self._extra(key, overwrite=overwrite),
-                    Body=cast("Any", Part(data)),
-                    ChecksumCRC32=_crc(data),
+                answer = self._client.put_object(
+                    **self._at(key), **self._extra(key, overwrite=overwrite), **checksum, Body=cast("Any", Part(data))
                 )
             except ClientError as error:
                 if _code(error) in _THERE:
                     return False
                 raise
+            _told(answer, "ETag")
+            return True
+
+        with self._errors(key):
+            try:
+                return self._checked(put, {"ChecksumCRC32": _crc(data)})
+            except ClientError as error:
+                if not overwrite and _status(error) == _NOT_IMPLEMENTED and self._writes_without_condition():
+                    raise NotOffered(
+                        f"{self.where} knows no conditional writes: to If-None-Match it says {_status(error)} {_code(error)}",
+                        advice="A tier needs them, so that two writers can't take each other's place: use a store that has them.",
+                    ) from error
+                raise
+
+    def _checked(self, ask: Callable[..., T], checksum: dict[str, str]) -> T:
+        """With a checksum, unless the store takes none: what counts is read back anyway. Raises what it says in the end."""
+        if not self._checksums:
+            return ask()
+        try:
+            return ask(**checksum)
+        except ClientError as error:
+            if _code(error) not in _NO_CHECKSUMS:
+                raise
+            try:
+                done = ask()
+            except ClientError:
+                raise error from None
+            self._checksums = False
+            return done
+
+    def _writes_without_condition(self) -> bool:
+        """Whether the condition is what was refused; tried with a name of its own."""
+        probe = f"lakemark/probe/{secrets.token_hex(8)}"
+        try:
+            self._client.put_object(**self._at(probe), Body=b"")
+        except ClientError:
+            return False
+        self._client.delete_object(**self._at(probe))
         return True
 
     def _write_parts(self, key: str, stream: Readable, size_bytes: int, *, overwrite: bool) -> bool:
@@ -245,11 +331,12 @@ class S3Blobs:
         return created
 
     def _begin_upload(self, key: str, place: Path) -> dict[str, str]:
+        def begin(**checksum: Any) -> CreateMultipartUploadOutputTypeDef:  # noqa: ANN401 - boto3's words
+            return self._client.create_multipart_upload(**self._at(key), **self._keeping(key), **checksum)
+
         with self._errors(key):
-            made = self._client.create_multipart_upload(
-                **self._at(key), **self._keeping(key), ChecksumAlgorithm="CRC32"
-            )
-        upload = {"key": key, "upload_id": made["UploadId"]}
+            made = self._checked(begin, {"ChecksumAlgorithm": "CRC32"})
+            upload = {"key": key, "upload_id": str(_told(made, "UploadId"))}
         write_new(place / "upload.json", json.dumps(upload).encode())
         fsync_directory(place)
         return upload
@@ -277,16 +364,16 @@ class S3Blobs:
     ) -> dict[str, Any]:
         buffer, length = data
         try:
-            check = _crc(buffer[:length])
+            check = {"ChecksumCRC32": _crc(buffer[:length])} if self._checksums else {}
             with self._errors(upload["key"]):
                 sent = self._client.upload_part(
                     **self._at(upload["key"]),
+                    **cast("Any", check),
                     UploadId=upload["upload_id"],
                     PartNumber=number,
                     Body=cast("Any", Part(buffer[:length])),
-                    ChecksumCRC32=check,
                 )
-            return {"PartNumber": number, "ETag": sent["ETag"], "ChecksumCRC32": check}
+                return {"PartNumber": number, "ETag": _told(sent, "ETag"), **check}
         finally:
             buffers.release(buffer)
 
@@ -294,18 +381,18 @@ class S3Blobs:
         condition: dict[str, Any] = {} if overwrite else {"IfNoneMatch": "*"}
         with self._errors(key):
             try:
-                self._client.complete_multipart_upload(
+                done = self._client.complete_multipart_upload(
                     **self._at(key),
                     **condition,
                     UploadId=upload["upload_id"],
                     MultipartUpload={"Parts": cast("Any", parts)},
                 )
+                return "ETag" in done  # a 200 with nothing in it says nothing: what is there is read back
             except ClientError as error:
                 if _code(error) not in _THERE | {"NoSuchUpload"}:
                     raise
                 # Our own lost success, or another writer's: what is there is read back either way.
                 return False
-        return True
 
     def _abort_unless_there(self, upload: dict[str, str]) -> None:
         key = upload["key"]
@@ -322,8 +409,8 @@ class S3Blobs:
         try:
             yield
         except ClientError as error:
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-            raise as_ours(_code(error), status, where=f"{self.where}/{key}", text=str(error)) from error
+            where, region = f"{self.where}/{key}", _region(error)
+            raise as_ours(_code(error), _status(error), where=where, text=str(error), region=region) from error
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise Misconfigured(
                 f"{self.where}: {error}", advice="Set the tier's `credentials` and its two environment variables."
@@ -332,7 +419,9 @@ class S3Blobs:
             raise Misconfigured(
                 f"{self.where}: {quoted(str(error))}", advice="Give the tier the `ca_bundle` of who signed its server."
             ) from error
-        except (ConnectionError, HTTPClientError, ResponseStreamingError, IncompleteReadError) as error:
+        except ResponseParserError as error:
+            raise _odd(f"{self.where}/{key}", quoted(str(error))) from error
+        except (ConnectionError, HTTPClientError, ResponseStreamingError, IncompleteReadError, HTTPError) as error:
             raise StoreUnavailable(
                 f"{self.where} does not answer: {quoted(str(error))}",
                 advice="Try again; check the endpoint and network.",
@@ -393,6 +482,31 @@ def _require_end(stream: Readable) -> None:
 
 def _crc(data: memoryview) -> str:
     return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()
+
+
+def _told(answer: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - whatever the answer says
+    """What an answer has to say. Raises AnswerDamaged where it does not."""
+    if name not in answer:
+        raise _odd("the store", f"an answer without {name}")
+    return answer[name]
+
+
+def _odd(where: str, what: str) -> AnswerDamaged:
+    return AnswerDamaged(
+        f"{where} answered with {what}",
+        advice="Try again; if it stays, something between here and the store answers in its place: check the `endpoint`.",
+    )
+
+
+def _status(error: ClientError) -> int | None:
+    return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+
+
+def _region(error: ClientError) -> str | None:
+    """As the store tells where the bucket is."""
+    headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    told = error.response.get("Error", {})
+    return headers.get("x-amz-bucket-region") or told.get("Region")  # type: ignore[return-value]
 
 
 def _code(error: ClientError) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ from lakemark.adapters.dvc_claims import WORKERS, Claims, Remembered
 from lakemark.adapters.dvc_collect import Collector, is_going, oldest
 from lakemark.adapters.dvc_going import Going, Patience
 from lakemark.adapters.dvc_layout import Claim
-from lakemark.adapters.dvc_read import MISSING, Fault, ObjectReader
+from lakemark.adapters.dvc_read import MISSING, READINGS, Fault, ObjectReader
 from lakemark.adapters.dvc_room import Room
 from lakemark.adapters.pool import Buffers, run_all
 from lakemark.errors import (
@@ -39,7 +39,7 @@ from lakemark.errors import (
 from lakemark.model.checkpoint import File
 from lakemark.model.ledger import Place
 from lakemark.model.outside import ledger_slot
-from lakemark.ports.store import Checkpoint, Damage, Identity, Listing, Source, Stored, Usage
+from lakemark.ports.store import Checkpoint, Damage, Expiry, Identity, Listing, Source, Stored, Usage
 from lakemark.ports.work import Progress, Quiet
 
 
@@ -125,7 +125,7 @@ class DvcStore:
 
     def verify(self, checkpoint: Checkpoint, *, progress: Progress) -> tuple[Damage, ...]:
         claimed, wrong = self._claim(checkpoint.record.id, fresh=True)
-        objects = claimed or checkpoint.objects
+        objects = claimed or self._of_ledger(checkpoint) or {}
         damage: list[Damage] = []
         if claimed is None:
             why = wrong or "the tier's own record is missing"
@@ -180,7 +180,23 @@ class DvcStore:
         if self.identity() is None:
             return Listing(records=(), complete=False)
         claims = self.blobs.list(layout.RECORDS)
-        return Listing(records=tuple(layout.claimed_record(key) for key in claims.sizes), complete=claims.complete)
+        ids = tuple(record for key in claims.sizes if (record := layout.claimed_record(key)) is not None)
+        return Listing(records=ids, complete=claims.complete)
+
+    def strangers(self) -> tuple[str, ...]:
+        def of(prefix: str, is_ours: Callable[[str], bool]) -> list[str]:
+            return [key for key in self.blobs.list(prefix).sizes if not is_ours(key)]
+
+        return tuple(
+            sorted(
+                [
+                    *of(layout.RECORDS, lambda key: layout.claimed_record(key) is not None),
+                    *of(layout.PARTS, layout.is_part),
+                    *of(layout.DROPPED, lambda key: layout.dropped_at(key) is not None),
+                    *of(layout.CONDEMNED, lambda key: bool(layout.marks([key]))),
+                ]
+            )
+        )
 
     def records(self) -> Listing:
         """Of records whose directory object is there."""
@@ -201,9 +217,7 @@ class DvcStore:
         data = self.blobs.get(key)
         if data is None:
             raise NotFound(f"{self.name} does not hold {record[:12]}", advice="See `lakemark ls`.")
-        claim = Claim.from_bytes(data, key=key)
-        claim.require_of(record, key=key)
-        return claim.checkpoint
+        return Claim.from_bytes(data, key=key).checkpoint
 
     def usage(self) -> Usage:
         space = self.blobs.space()
@@ -214,8 +228,8 @@ class DvcStore:
             file_system_free_share=space.file_system_free_share,
         )
 
-    def expires(self) -> str | None:
-        return self.blobs.expiring_rule()
+    def expires(self) -> Expiry | None:
+        return self.blobs.expires()
 
     def clock(self) -> datetime | None:
         return self.blobs.clock(tier_file.NAME)
@@ -299,18 +313,20 @@ class DvcStore:
         known = None if fresh else self._objects.get(record)
         if known is not None:
             return known, None
-        key = layout.claim_key(record)
-        data = self.blobs.get(key)
+        key, wrong = layout.claim_key(record), None
         self._objects.put(record, None)
-        if data is None:
-            return None, None
-        try:
-            claim = Claim.from_bytes(data, key=key)
-            claim.require_of(record, key=key)
-        except Corrupt as error:
-            return None, str(error)
-        self._objects.put(record, claim.objects)
-        return claim.objects, None
+        for _ in range(READINGS):
+            try:
+                data = self.blobs.get(key)
+                if data is None:
+                    return None, None
+                known = Claim.from_bytes(data, key=key).objects
+            except Corrupt as error:
+                wrong = str(error)
+                continue
+            self._objects.put(record, known)
+            return known, None
+        return None, wrong
 
     def _names(self, checkpoint: Checkpoint) -> Mapping[str, str] | None:
         """By which to read it: the tier's own, else those that the ledger knows, unless the record was dropped."""
@@ -321,9 +337,14 @@ class DvcStore:
             return self._unclaimed(checkpoint)
         return checkpoint.objects if self._has_dir(checkpoint.objects) else None
 
+    def _of_ledger(self, checkpoint: Checkpoint) -> Mapping[str, str] | None:
+        """What the ledger knows of its objects; None where that is not all."""
+        files = {str(file.digest) for file in checkpoint.manifest.regular}
+        return checkpoint.objects if {"dir", *files} <= checkpoint.objects.keys() else None
+
     def _unclaimed(self, checkpoint: Checkpoint) -> Mapping[str, str] | None:
         """Object names of a record that nobody dropped and whose claim got lost: damage, but its bytes are there."""
-        if not self._has_dir(checkpoint.objects):
+        if self._of_ledger(checkpoint) is None or not self._has_dir(checkpoint.objects):
             return None
         drops = self.blobs.list(layout.DROPPED).require_all(self.name)
         if any(layout.dropped_record(key) == checkpoint.record.id for key in drops):
@@ -336,8 +357,8 @@ class DvcStore:
 
     def _known(self, checkpoint: Checkpoint) -> Mapping[str, str] | None:
         """Names of all objects, from the tier or the ledger; None where some are not known."""
-        for objects in (self._claimed(checkpoint.record.id) or {}, checkpoint.objects):
-            if "dir" in objects and all(str(file.digest) in objects for file in checkpoint.manifest.regular):
+        for objects in (self._claimed(checkpoint.record.id), self._of_ledger(checkpoint)):
+            if objects is not None:
                 right = layout.dir_name(layout.dir_bytes(checkpoint.manifest, objects))
                 if objects["dir"] == right:
                     return objects
@@ -403,7 +424,9 @@ class DvcStore:
             return not condemned
         try:
             right, md5 = self._reader(part_size, workers=1).name_there(name, file)
-        except NotFound:
+        except AnswerDamaged:
+            raise
+        except (NotFound, Corrupt):
             return False
         if right or md5 != name:
             # Bytes that are not those of their own name are nobody's: they rotted, or one reading of them lied.
@@ -479,11 +502,18 @@ class DvcStore:
 
     def _dir_damage(self, checkpoint: Checkpoint, objects: Mapping[str, str]) -> Iterator[Damage]:
         key = layout.object_key(objects["dir"])
-        data = self.blobs.get(key)
-        if data is None:
-            yield Damage(path=key, why=MISSING, missing=True)
-        elif data != layout.dir_bytes(checkpoint.manifest, objects):
-            yield Damage(path=key, why="has other bytes")
+        right = layout.dir_bytes(checkpoint.manifest, objects)
+        why: str | None = None
+        for _ in range(READINGS):
+            try:
+                data = self.blobs.get(key)
+            except Corrupt as error:
+                why = f"can't be read: {error}"
+                continue
+            if data == right:
+                return
+            why = MISSING if data is None else "has other bytes"
+        yield Damage(path=key, why=why or MISSING, missing=why == MISSING)
 
 
 @contextmanager

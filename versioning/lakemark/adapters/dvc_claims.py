@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -56,8 +56,8 @@ class Claims:
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
-        self._records = _Kept(blobs, layout.RECORDS)
-        self._drops = _Kept(blobs, layout.DROPPED)
+        self._records = _Kept(blobs, layout.RECORDS, is_ours=lambda key: layout.claimed_record(key) is not None)
+        self._drops = _Kept(blobs, layout.DROPPED, is_ours=lambda key: layout.dropped_at(key) is not None)
 
     def used(self) -> Used | None:
         """What any claim uses that was there when this was asked. None where a listing did not end complete.
@@ -68,7 +68,8 @@ class Claims:
         if records is None or not parts.complete:
             return None
         found = Used()
-        for packed in (*records.values(), *dict(_read(self._blobs, parts.sizes)).values()):
+        ours = (key for key in parts.sizes if layout.is_part(key))
+        for packed in (*records.values(), *dict(_read(self._blobs, ours)).values()):
             found.add_packed(packed)
         return found
 
@@ -87,11 +88,12 @@ class Claims:
 
 
 class _Kept:
-    """The object names in everything under a prefix, packed, by short key. known: at the last look."""
+    """The object names in everything of ours under a prefix, packed, by short key. known: at the last look."""
 
-    def __init__(self, blobs: Blobs, prefix: str) -> None:
+    def __init__(self, blobs: Blobs, prefix: str, *, is_ours: Callable[[str], bool]) -> None:
         self._blobs = blobs
         self._prefix = prefix
+        self._is_ours = is_ours
         self.known: dict[bytes, bytes] = {}
         self._guard = threading.Lock()
 
@@ -100,9 +102,10 @@ class _Kept:
             listed = self._blobs.list(self._prefix)
             if not listed.complete:
                 return None
-            there = {_short(key): key for key in listed.sizes}
+            there = {_short(key): key for key in listed.sizes if self._is_ours(key)}
             known = {short: packed for short, packed in self.known.items() if short in there}
-            known.update(_read(self._blobs, (key for short, key in there.items() if short not in known)))
+            new = (key for short, key in there.items() if short not in known)
+            known.update(_read(self._blobs, new))
             self.known = known
             return known
 
@@ -155,7 +158,5 @@ def _each(packed: bytes) -> Iterator[bytes]:
 
 def _short(key: str) -> bytes:
     """A claim's key, in half of the bytes where it is a record's."""
-    try:
-        return bytes.fromhex(layout.claimed_record(key))
-    except ValueError:
-        return key.encode()
+    record = layout.claimed_record(key)
+    return key.encode() if record is None else bytes.fromhex(record)

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Self
 
-from lakemark.adapters.proven import proven
 from lakemark.errors import Corrupt, NameTaken
 from lakemark.model import outside
 from lakemark.model.canonical import JSON, parse
@@ -43,6 +43,7 @@ DIR: Final = ".dir"
 CLAIM: Final = "lakemark.tier-record/1"
 DROP: Final = "lakemark.dropped/1"
 MARK: Final = "lakemark.condemned/1"
+_PART: Final = re.compile(r"[0-9a-f]{8}-[0-9]+-p[0-9]+\.json", re.ASCII)
 _WHEN: Final = "%Y%m%dT%H%M%S%fZ"
 
 
@@ -58,10 +59,11 @@ def object_key(name: str) -> str:
 
 def object_name(key: str) -> str | None:
     """The object's name; None for a key that is not one."""
-    name = key.removeprefix(OBJECTS).replace("/", "", 1)
-    digits = name.removesuffix(DIR)
-    right = len(digits) == 32 and not set(digits) - set("0123456789abcdef")  # noqa: PLR2004 - an md5
-    return name if right and object_key(name) == key else None
+    try:
+        name = outside.object_name(key.removeprefix(OBJECTS).replace("/", "", 1))
+    except ValueError:
+        return None
+    return name if object_key(name) == key else None
 
 
 def claim_key(record: str) -> str:
@@ -69,9 +71,18 @@ def claim_key(record: str) -> str:
     return f"{RECORDS}{record}.json"
 
 
-def claimed_record(key: str) -> str:
-    """The id of the record whose claim has this key."""
-    return key.removeprefix(RECORDS).removesuffix(".json")
+def claimed_record(key: str) -> str | None:
+    """The id of the record whose claim has this key. None for a stranger, which is no claim of ours."""
+    try:
+        record = outside.digest(key.removeprefix(RECORDS).removesuffix(".json"))
+    except ValueError:
+        return None
+    return record if claim_key(record) == key else None
+
+
+def is_part(key: str) -> bool:
+    """Whether the key is that of one node's part: `<attempt8>-<step>-p<ordinal>.json`."""
+    return _PART.fullmatch(key.removeprefix(PARTS)) is not None
 
 
 def drop_key(record: str, at: datetime) -> str:
@@ -132,12 +143,12 @@ def dir_name(data: bytes) -> str:
 
 
 def dir_members(data: bytes) -> frozenset[str]:
-    """Object names a directory object lists. Raises ValueError."""
+    """Object names a directory object lists. Raises ValueError, also where one is no object's name."""
     rows = parse(data)
     if not isinstance(rows, list):
         message = "a directory object is not a list"
         raise ValueError(message)
-    return frozenset(Fields(row, "a directory object's row").text("md5") for row in rows)
+    return frozenset(outside.md5(Fields(row, "a directory object's row").text("md5")) for row in rows)
 
 
 def distinct(checkpoint: Checkpoint, objects: Mapping[str, str]) -> list[tuple[str, File]]:
@@ -181,26 +192,6 @@ class Claim:
     def checkpoint(self) -> Checkpoint:
         return Checkpoint(record=self.record, manifest=self.manifest, objects=self.objects)
 
-    def require_of(self, record: str, *, key: str) -> None:
-        """Raises Corrupt unless it is that record's, its manifest that of the id, and its names those of all its files.
-
-        A claim may have been swapped with another's, or thinned: that is seen before a name of it is used.
-        """
-        digests = {str(file.digest) for file in self.manifest.regular}
-        wrong = None
-        if self.record.id != record:
-            wrong = f"is that of {self.record.id[:12]}"
-        elif self.manifest.content != self.record.content:
-            wrong = "has another manifest than its record"
-        elif not digests <= self.objects.keys():
-            wrong = f"has no name for {len(digests - self.objects.keys())} of its files"
-        elif not all(object_name(object_key(self.objects[digest])) for digest in digests):
-            wrong = "has names that are no object's"
-        elif self.objects.get("dir") != dir_name(dir_bytes(self.manifest, self.objects)):
-            wrong = "has names that are not those of its directory object"
-        if wrong:
-            raise Corrupt(f"{key} {wrong}", advice="Replicate that checkpoint to the tier anew: it is written again.")
-
     def to_bytes(self) -> bytes:
         value = {
             "format": CLAIM,
@@ -216,15 +207,26 @@ class Claim:
         try:
             read = Fields(parse(data), key)
             read.format(CLAIM)
-            record = Record.from_json(read.mapping("record"))
-            return cls(
-                record=record,
-                manifest=proven(record, Manifest.from_json(read.mapping("manifest"))),
-                objects=_texts(read.mapping("objects")),
+            found = cls(
+                record=Record.from_json(read.mapping("record")),
+                manifest=Manifest.from_json(read.mapping("manifest")),
+                objects=_objects(read.mapping("objects")),
                 claimed_at=read.instant("claimed_at"),
             )
+            found._require_whole(key)
         except ValueError as error:
             raise _unreadable(key, error) from error
+        return found
+
+    def _require_whole(self, key: str) -> None:
+        """Raises ValueError for another record's claim, or one that something was taken out of."""
+        if key.startswith(RECORDS):
+            _require_owner(key, self.record)
+        if self.manifest.content != self.record.content:
+            raise ValueError("its manifest is not its record's")
+        _require_all(self.objects, (str(file.digest) for file in self.manifest.regular))
+        if dir_name(dir_bytes(self.manifest, self.objects)) != self.objects["dir"]:
+            raise ValueError("its object names are not its manifest's")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,18 +253,47 @@ class Mark:
 
 
 def used_names(data: bytes, *, key: str) -> frozenset[str]:
-    """Object names in the `objects` of a claim, of a record or of a part, or of a drop's note. Raises Corrupt."""
+    """Object names in the `objects` of a claim, of a record or of a part, or of a drop's note.
+
+    Raises Corrupt, also for a claim that is another record's or does not name objects for all that its manifest has.
+    """
     try:
-        return frozenset(_texts(Fields(parse(data), key).mapping("objects")).values())
+        read = Fields(parse(data), key)
+        objects = read.mapping("objects")
+        if key.startswith(RECORDS):
+            _require_owner(key, Record.from_json(read.mapping("record")))
+            _require_all(_objects(objects), _digests(read.mapping("manifest")))
+        return frozenset(outside.object_name(name) for name in objects.values())
     except ValueError as error:
         raise _unreadable(key, error) from error
 
 
-def _texts(value: Mapping[str, JSON]) -> dict[str, str]:
-    if not all(isinstance(name, str) for name in value.values()):
-        message = "an object name is not text"
-        raise ValueError(message)
-    return {key: str(name) for key, name in value.items()}
+def _objects(value: Mapping[str, JSON]) -> dict[str, str]:
+    """File digest -> md5, and `dir` -> directory object, each in exactly its form: keys are made of them. Raises ValueError."""
+    return {
+        key if key == "dir" else outside.digest(key): (outside.directory_object if key == "dir" else outside.md5)(name)
+        for key, name in value.items()
+    }
+
+
+def _require_owner(key: str, record: Record) -> None:
+    if record.id != claimed_record(key):
+        raise ValueError(f"it is of the record {record.id[:12]}")
+
+
+def _require_all(objects: Mapping[str, str], digests: Iterable[str]) -> None:
+    missing = {"dir", *digests} - objects.keys()
+    if missing:
+        raise ValueError(f"it names no object for {min(missing)}")
+
+
+def _digests(manifest: Mapping[str, JSON]) -> Iterator[str]:
+    """Without the cost of making a manifest of it: a tier may have a hundred thousand."""
+    files = manifest.get("files")
+    for row in files if isinstance(files, list) else ():
+        digest = row.get("digest") if isinstance(row, dict) else None
+        if digest is not None:
+            yield outside.digest(digest)
 
 
 def _unreadable(key: str, error: ValueError) -> Corrupt:

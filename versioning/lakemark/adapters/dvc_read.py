@@ -18,6 +18,8 @@ from lakemark.model.checkpoint import File
 from lakemark.ports.work import Progress
 
 MISSING: Final = "is missing"
+READINGS: Final = 3
+"""How often something is read before it counts as wrong: one wrong answer is the network's or the server's."""
 _STEP_BYTES: Final = 2**20
 
 
@@ -75,19 +77,22 @@ class ObjectReader:
         """(file digest, what is wrong, bytes read)."""
         start = index * self._part_size
         length = min(self._part_size, file.size_bytes - start)
-        fault: Fault | None
-        try:
-            why = self._look(object_key(name), file, index)
-            fault = None if why is None else Fault(why)
-        except NotFound:
-            fault = Fault(MISSING)
-        except (StoreUnavailable, Corrupt) as error:
-            self._still_up()
-            fault = Fault(f"can't be read: {error}", unread=isinstance(error, StoreUnavailable))
-        except OSError as error:
-            # Only the bytes of a plain file say this: opening one has words of ours already.
-            self._still_up()
-            fault = Fault(f"can't be read: {error.strerror or error}", unread=error.errno != errno.EIO)
+        fault: Fault | None = None
+        for _ in range(READINGS):
+            try:
+                why = self._look(object_key(name), file, index)
+                fault = None if why is None else Fault(why)
+            except NotFound:
+                fault = Fault(MISSING)
+            except (StoreUnavailable, Corrupt) as error:
+                self._still_up()
+                fault = Fault(f"can't be read: {error}", unread=isinstance(error, StoreUnavailable))
+            except OSError as error:
+                # Only the bytes of a plain file say this: opening one has words of ours already.
+                self._still_up()
+                fault = Fault(f"can't be read: {error.strerror or error}", unread=error.errno != errno.EIO)
+            if fault is None or fault.why == MISSING:
+                break
         return str(file.digest), fault, length
 
     def _look(self, key: str, file: File, index: int) -> str | None:

@@ -161,16 +161,20 @@ def write_once(path: Path, data: bytes) -> bool:
     return True
 
 
-def rename_new(source: str | Path, target: str | Path) -> None:
-    """Renames, replacing nothing: FileExistsError where `target` exists. The caller fsyncs the directories."""
+def rename_new(source: str | Path, target: str | Path, *, folder: int | None = None) -> None:
+    """Renames, replacing nothing: FileExistsError where `target` exists. The caller fsyncs the directories.
+
+    folder: an open directory that `target` counts from; by default this process's own.
+    """
     source, target = os.fspath(source), os.fspath(target)
-    failed = _libc.renameat2(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _NO_REPLACE)
+    into = _AT_FDCWD if folder is None else folder
+    failed = _libc.renameat2(_AT_FDCWD, os.fsencode(source), into, os.fsencode(target), _NO_REPLACE)
     if not failed:
         return
     code = ctypes.get_errno()
     if code not in _NO_RENAME_FLAGS:
         raise OSError(code, os.strerror(code), source, None, target)
-    _rename_new_without_flags(source, target)
+    _rename_new_without_flags(source, target, folder=folder)
 
 
 def exchange(one: str | Path, other: str | Path) -> bool:
@@ -185,13 +189,13 @@ def exchange(one: str | Path, other: str | Path) -> bool:
     raise OSError(code, os.strerror(code), one, None, other)
 
 
-def _rename_new_without_flags(source: str, target: str) -> None:
+def _rename_new_without_flags(source: str, target: str, *, folder: int | None = None) -> None:
     """Where renames know no flags: a hard link for a file; mkdir and a rename onto the empty one for a directory."""
     if stat.S_ISDIR(os.lstat(source).st_mode):
-        os.mkdir(target)
-        os.rename(source, target)
+        os.mkdir(target, dir_fd=folder)
+        os.rename(source, target, dst_dir_fd=folder)
     else:
-        os.link(source, target, follow_symlinks=False)
+        os.link(source, target, dst_dir_fd=folder, follow_symlinks=False)
         os.unlink(source)
 
 

@@ -14,16 +14,48 @@ from lakemark.errors import (
     Denied,
     LakemarkError,
     Misconfigured,
+    NoRoom,
     NotFound,
     Refused,
     StoreUnavailable,
     quoted,
 )
 
+
+class NotOffered(Misconfigured):
+    """The store says that it has no such operation."""
+
+    @property
+    def kind(self) -> str:
+        return Misconfigured.__name__
+
+
 _DENIED: Final = (
     "Check the tier's credentials and what they may do.",
     Denied,
     "AccessDenied InvalidAccessKeyId SignatureDoesNotMatch ExpiredToken Forbidden 403",
+)
+_FULL: Final = (
+    "Make room in the bucket, or raise its quota: `lakemark release` and `lakemark prune` free what may go, after the grace.",
+    NoRoom,
+    (
+        "QuotaExceeded XMinioAdminBucketQuotaExceeded XMinioStorageFull InsufficientCapacity InsufficientStorage "
+        "InsufficientStorageSpace StorageCapExceeded StorageQuotaExceeded QosLimitExceeded TooManyBytes 507"
+    ),
+)
+_LACKING: Final = (
+    "The store lacks what a tier needs, or something before it takes it away: run `lakemark doctor`, and ask its maker.",
+    NotOffered,
+    "NotImplemented XNotImplemented MethodNotAllowed UnsupportedOperation 405 501",
+)
+_ELSEWHERE: Final = frozenset(
+    {
+        "PermanentRedirect",
+        "TemporaryRedirect",
+        "AuthorizationHeaderMalformed",
+        "IllegalLocationConstraintException",
+        "301",
+    }
 )
 _MEANINGS: Final[tuple[tuple[str, type[LakemarkError], str], ...]] = (
     (
@@ -34,11 +66,9 @@ _MEANINGS: Final[tuple[tuple[str, type[LakemarkError], str], ...]] = (
     ("Make the bucket, or mend the tier's `url`.", Misconfigured, "NoSuchBucket"),
     ("Set this node's clock: it and the store's are too far apart.", Refused, "RequestTimeTooSkewed"),
     _DENIED,
-    (
-        "Make room in the bucket, or raise its quota.",
-        Refused,
-        "QuotaExceeded InsufficientCapacity XMinioStorageFull EntityTooLarge",
-    ),
+    _FULL,
+    _LACKING,
+    ("The store takes no object of that size: choose another.", Refused, "EntityTooLarge"),
     ("The object is shorter than it was: verify the tier.", Corrupt, "InvalidRange"),
     (
         "The bytes changed on their way: look at the network and memory of this node.",
@@ -46,7 +76,9 @@ _MEANINGS: Final[tuple[tuple[str, type[LakemarkError], str], ...]] = (
         "BadDigest InvalidDigest XAmzContentSHA256Mismatch XAmzContentChecksumMismatch",
     ),
 )
+_QUOTA: Final = "quota"
 _FORBIDDEN: Final = 403
+_FULL_STATUS: Final = 507
 _TRY_LATER: Final = (408, 429)
 _SERVERS_FAULT: Final = 500
 
@@ -64,7 +96,9 @@ class Credentials:
 class S3Place:
     """Where in S3. prefix: without slashes at its ends. endpoint: None for AWS. path_style: None leaves it to the SDK.
 
-    retain_until: objects under files/ ask the store's object lock to keep them so long.
+    retain_until: objects under files/ ask the store's object lock to keep them so long. never_expires: the site's word that no
+    rule of the bucket removes what lies there, which counts where its rules may not be read.
+    minimum_rate: bytes a second; an answer that comes more slowly over `stall_seconds` is given up.
     """
 
     bucket: str
@@ -75,6 +109,9 @@ class S3Place:
     ca_bundle: Path | None = None
     storage_class: str | None = None
     retain_until: datetime | None = None
+    never_expires: bool = False
+    minimum_rate: int = 64 * 2**10
+    stall_seconds: float = 60.0
 
     @property
     def is_loopback(self) -> bool:
@@ -86,14 +123,25 @@ class S3Place:
             return parts.scheme == "http" and parts.hostname == "localhost"
 
 
-def as_ours(code: str, status: int | None, *, where: str, text: str) -> LakemarkError:
-    """An S3 error code and HTTP status as an error of our tree."""
-    text = f"{quoted(where, limit=300)}: {quoted(text, limit=300)}"
+def as_ours(code: str, status: int | None, *, where: str, text: str, region: str | None = None) -> LakemarkError:
+    """An S3 error code and HTTP status as an error of our tree. region: where the store says that the bucket is."""
+    said = f"{quoted(where, limit=300)}: {quoted(text, limit=300)}"
+    if code in _ELSEWHERE:
+        told = f"the store says its region is {quoted(region)}" if region else "the store does not say where it is"
+        advice = (
+            f"Set the tier's `region: {region}`."
+            if region
+            else "Set the tier's `region` and `endpoint` to the bucket's."
+        )
+        return Misconfigured(f"{said}; {told}", advice=advice)
+    # Some say "denied" or "bad request" of what is only full; only their words tell.
+    if status == _FULL_STATUS or (_QUOTA in text.lower() and status is not None and status < _SERVERS_FAULT):
+        return NoRoom(said, advice=_FULL[0])
     for advice, kind, codes in _MEANINGS:
         if code in codes.split():
-            return kind(text, advice=advice)
+            return kind(said, advice=advice)
     if status == _FORBIDDEN:
-        return Denied(text, advice=_DENIED[0])
+        return Denied(said, advice=_DENIED[0])
     if status is not None and (status >= _SERVERS_FAULT or status in _TRY_LATER):
-        return StoreUnavailable(text, advice="Try again; look at the store's own health if it stays.")
-    return Misconfigured(text, advice="The store does not do what a tier needs: run `lakemark doctor`.")
+        return StoreUnavailable(said, advice="Try again; look at the store's own health if it stays.")
+    return Misconfigured(said, advice="The store does not do what a tier needs: run `lakemark doctor`.")

@@ -50,6 +50,7 @@ from lakemark.model.record import Record
 from lakemark.ports.store import (
     Checkpoint,
     Damage,
+    Expiry,
     Identity,
     Landed,
     Listing,
@@ -291,6 +292,9 @@ class TreeStore:
     def claimed(self) -> Listing:
         return self.records()
 
+    def strangers(self) -> tuple[str, ...]:
+        return ()
+
     def records(self) -> Listing:
         if self.identity() is None:
             return Listing(records=(), complete=False)
@@ -329,7 +333,7 @@ class TreeStore:
             file_system_free_share=free / total if total else None,
         )
 
-    def expires(self) -> str | None:
+    def expires(self) -> Expiry | None:
         return None
 
     def clock(self) -> datetime | None:

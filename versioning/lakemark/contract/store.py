@@ -316,8 +316,18 @@ def _says_how_full(shelf: Shelf) -> None:
 
 
 def _lasts(shelf: Shelf) -> None:
-    rule = shelf.store.expires()
-    require(rule is None, f"its own rule {rule} removes objects after some time")
+    expiry = shelf.store.expires()
+    if expiry is not None:
+        said = f"its own rule {expiry.rule} removes objects after some time"
+        unknown = f"whether it removes objects after some time can't be read ({expiry.rule}): allow it, or say `expires: never`"
+        require(holds=False, seen=said if expiry.known else unknown)
+
+
+def _has_its_own(shelf: Shelf) -> None:
+    found = shelf.store.strangers()
+    require(
+        not found, f"{len(found)} name(s) among its own are no work of lakemark, the first {found[:1]}: move them away"
+    )
 
 
 def _tells_its_time(shelf: Shelf) -> None:
@@ -348,6 +358,7 @@ CHECKS: Final = (
     Check("ranges", "A file is read from any byte on, as far as asked.", _reads_from_the_middle),
     Check("usage", "How full it is makes sense.", _says_how_full),
     Check("lasting", "Nothing removes what lies there but whoever put it there.", _lasts),
+    Check("names", "Where its own names lie, nothing else does.", _has_its_own),
     Check("clock", "Where it tells a time of its own, it is an instant.", _tells_its_time),
     Check("ledger", "It keeps the newest copy of the ledger.", _keeps_the_ledger, probe=False),
 )

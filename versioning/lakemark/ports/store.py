@@ -84,6 +84,17 @@ class Usage:
     file_system_free_share: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """That a place removes what lies there after some time. rule: the store's name for it.
+
+    known: False where the store does not let its rules be read; then `rule` says why, and it may do so or not.
+    """
+
+    rule: str
+    known: bool = True
+
+
 Source: TypeAlias = Callable[[File], AbstractContextManager[BinaryIO]]
 """Opens one regular file of a checkpoint for reading from its start."""
 
@@ -109,7 +120,7 @@ class CheckpointStore(Protocol):
       waits up to a minute for removals of what it needs that were announced before it claimed it.
     - A place with another identity, or a non-empty one without any, is Refused and stays as it is.
     - Nothing depends on a clock of the store; `clock` only says what it is.
-    - What lies there stays until somebody drops or collects it, unless `expires` names a rule.
+    - What lies there stays until somebody drops or collects it, unless `expires` says otherwise.
     - `open_ledger` gives what `keep_ledger` was handed last.
 
     Raises: StoreUnavailable (try again later), Denied, Refused (identity, full), Corrupt, NotFound (`open` of what is absent).
@@ -169,13 +180,16 @@ class CheckpointStore(Protocol):
     def claimed(self) -> Listing:
         """All that the place keeps a record of, whole or not; of a place without identity nothing. Reads a listing only."""
 
+    def strangers(self) -> tuple[str, ...]:
+        """Names where only the tier's own lie that are of no form of its own. They are passed over, and never removed."""
+
     def records(self) -> Listing:
         """Of them those that are whole as far as the place itself can tell without reading their bytes."""
 
     def usage(self) -> Usage: ...
 
-    def expires(self) -> str | None:
-        """The rule by which the place itself removes what lies there after some time; None where none is to be seen."""
+    def expires(self) -> Expiry | None:
+        """By what the place itself may remove what lies there after some time; None where it is sure that it does not."""
 
     def clock(self) -> datetime | None:
         """The store's own time as it answers; None where it has no clock but this machine's."""

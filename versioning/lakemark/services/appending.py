@@ -127,13 +127,20 @@ def _of_node(store: CheckpointStore) -> str:
 
 
 def require_lasting(store: CheckpointStore) -> None:
-    """Raises Refused where the place removes things by itself: its replicas justify no release."""
-    rule = store.expires()
-    if rule is not None:
+    """Raises Refused where the place removes things by itself, or may: its replicas justify no release."""
+    expiry = store.expires()
+    if expiry is None:
+        return
+    if not expiry.known:
         raise Refused(
-            f"the store of the tier {store.name} removes objects by itself, by its rule {rule}",
-            advice="Take that rule away from the tier's prefix; until then its replicas count for nothing.",
+            f"whether the store of the tier {store.name} removes objects by itself can't be read ({expiry.rule})",
+            advice="Let its keys read the bucket's lifecycle rules, or say `expires: never` in the tier; its replicas count for "
+            "nothing until then.",
         )
+    raise Refused(
+        f"the store of the tier {store.name} removes objects by itself, by its rule {expiry.rule}",
+        advice="Take that rule away from the tier's prefix; until then its replicas count for nothing.",
+    )
 
 
 def require_clock(site: Site, store: CheckpointStore) -> None:

@@ -92,7 +92,11 @@ class SunkTier(TierSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class DirectoryTier(SunkTier):
-    """DVC's layout in a directory; a `removable` one may be away without being red."""
+    """DVC's layout in a directory; a `removable` one may be away without being red.
+
+    `access` is who may enter the root where lakemark makes it, and so read what
+    lies in it: objects are 0444. A root that is there already keeps its mode.
+    """
 
     what: ClassVar[str] = "a directory tier"
 
@@ -100,6 +104,7 @@ class DirectoryTier(SunkTier):
     path: LocalPath
     min_free: Annotated[Amount, Default("0%")]
     removable: Annotated[bool, Default(value=False)]
+    access: Annotated[Literal["owner", "group", "all"], Default("owner")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +113,8 @@ class S3Tier(SunkTier):
 
     Without `endpoint` it is AWS; without `credentials` the AWS SDK's own chain.
     `path_style` None leaves the choice to the SDK. `retain_until` asks the store's
-    object lock to keep what is written until that instant.
+    object lock to keep what is written until that instant. `expires: never` is the
+    site's own word where it may not read the bucket's lifecycle rules.
     """
 
     what: ClassVar[str] = "an s3 tier"
@@ -122,6 +128,7 @@ class S3Tier(SunkTier):
     ca_bundle: Annotated[LocalPath | None, Default(None)]
     path_style: Annotated[bool | None, Default(None)]
     retain_until: Annotated[Instant | None, Default(None)]
+    expires: Annotated[Literal["never"] | None, Default(None)]
 
 
 _MODELS: Final[Mapping[str, Mapping[str, type[TierSettings]]]] = {

@@ -19,7 +19,19 @@ from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import File, FileType, Manifest
 from lakemark.model.ledger import Place
 from lakemark.model.record import Record
-from lakemark.ports import Checkpoint, Damage, Identity, KnownFile, Landed, Listing, Progress, Source, Stored, Usage
+from lakemark.ports import (
+    Checkpoint,
+    Damage,
+    Expiry,
+    Identity,
+    KnownFile,
+    Landed,
+    Listing,
+    Progress,
+    Source,
+    Stored,
+    Usage,
+)
 
 Nodes: TypeAlias = dict[str, Inode | Link | Folder]
 _INNER: Final = ".lakemark"
@@ -301,7 +313,7 @@ class MemoryHot:
         used = sum(sealed.checkpoint.manifest.size_bytes for sealed in self._tier.sealed.values())
         return Usage(used_bytes=used, capacity_bytes=None, file_system_free_share=self.free_share)
 
-    def expires(self) -> str | None:
+    def expires(self) -> Expiry | None:
         return None
 
     def clock(self) -> datetime | None:

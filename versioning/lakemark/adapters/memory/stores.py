@@ -15,7 +15,7 @@ from lakemark.adapters.digests import STEP_BYTES, Verified
 from lakemark.errors import Corrupt, NotFound, Refused, StoreUnavailable, TargetDamaged
 from lakemark.model.checkpoint import File, Manifest
 from lakemark.model.ledger import Place
-from lakemark.ports import Checkpoint, Damage, Identity, Listing, Progress, Source, Stored, Usage
+from lakemark.ports import Checkpoint, Damage, Expiry, Identity, Listing, Progress, Source, Stored, Usage
 
 
 @dataclass(slots=True)
@@ -36,6 +36,7 @@ class MemoryShelf:
     listing_complete: bool = True
     ledger: dict[str | None, bytes] = field(default_factory=dict)
     rule: str | None = None
+    rules_hidden: bool = False
     time: datetime | None = None
     lock: RLock = field(default_factory=RLock)
 
@@ -164,6 +165,9 @@ class MemoryStore:
                     freed += len(shelf.objects.pop(digest, b""))
             return freed
 
+    def strangers(self) -> tuple[str, ...]:
+        return ()
+
     def records(self) -> Listing:
         with self._reached() as shelf:
             complete = shelf.listing_complete and shelf.identity is not None
@@ -182,9 +186,11 @@ class MemoryStore:
             used = sum(len(data) for data in shelf.objects.values())
             return Usage(used_bytes=used, capacity_bytes=None)
 
-    def expires(self) -> str | None:
+    def expires(self) -> Expiry | None:
         with self._reached() as shelf:
-            return shelf.rule
+            if shelf.rules_hidden:
+                return Expiry(rule="its rules may not be read", known=False)
+            return None if shelf.rule is None else Expiry(rule=shelf.rule)
 
     def clock(self) -> datetime | None:
         with self._reached() as shelf:
