@@ -488,7 +488,7 @@ def test_a_lost_ledger_comes_back_from_a_tier_as_the_page_says(tmp_path):
     with told.ledger.bundle() as bundle:
         cold.keep_ledger(bundle)
     page = (Path(__file__).parents[2] / "docs" / "lost-ledger.md").read_text(encoding="utf-8")
-    lines = page.split("```")[1].replace("/mnt/cold", str(tmp_path / "cold"))
+    lines = next(one for one in page.split("```") if "git init" in one).replace("/mnt/cold", str(tmp_path / "cold"))
     subprocess.run(["bash", "-euc", lines], cwd=tmp_path, check=True, capture_output=True)
     again = GitLedger(tmp_path / "ledger.git", remotes=REMOTES)
     assert again.id == told.ledger.id

@@ -127,6 +127,7 @@ OF_RUN = [
     _run("data_lost", timeline=3, items=[{"record": THIRD.id, **HOT, "why": "hot of node-a is ephemeral"}]),
     _run("tier_renamed", timeline=3, tier="warm", to="array", node=None, items=[{"record": SECOND.id}]),
     _run("node_renamed", timeline=3, node="node-a", to="node-c", items=[{"record": one.id} for one in (FIRST, SECOND)]),
+    _run("ledger_recovered", timeline=3, **{"from": ["the copy in cold"]}, entries=2, records=1, missing=[]),
     *_strange(),
 ]
 _COMMIT = {"repository": "data", "commit": "a" * 64}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from lakemark.background import hold_to_limits
-from lakemark.errors import Denied, Misconfigured, NoRoom, NotFound
+from lakemark.errors import Denied, LakemarkError, Misconfigured, NoRoom, NotFound
 from lakemark.ports import (
     CheckpointStore,
     DataVersions,
@@ -108,6 +108,10 @@ class Parts:
         from lakemark.adapters.journal import SqliteJournal
 
         return SqliteJournal(self.settings.ledger.path.with_suffix(".journal.sqlite"))
+
+    def journal_is_there(self) -> bool:
+        """Whether this node ever kept one: that somebody worked here, whatever became of the ledger."""
+        return self.settings.ledger.path.with_suffix(".journal.sqlite").exists()
 
     @cached_property
     def ledger(self) -> GitLedger:
@@ -321,6 +325,29 @@ def init_ledger(parts: Parts) -> str:
     from lakemark.adapters.git import init
 
     return init(parts.settings.ledger.path)
+
+
+def mend_ledger(parts: Parts, *, dry_run: bool = False) -> list[str]:
+    """Makes what lies at `ledger: path` a ledger that can be opened, empty where nothing of it is left. What it did.
+
+    Its id is what this node's hot and the other tiers name as their owner. Raises NotFound where none of them does.
+    """
+    from lakemark.adapters.git_mend import mend
+
+    if parts.reads_only:
+        raise Misconfigured("this machine only mirrors a ledger", advice="Recover it on a node of the site.")
+
+    def identity() -> str | None:
+        for store in Stores(parts).values():
+            try:
+                found = store.identity()
+            except LakemarkError:
+                continue
+            if found is not None:
+                return found.ledger
+        return None
+
+    return mend(parts.settings.ledger.path, identity, dry_run=dry_run)
 
 
 def refresh_mirror(parts: Parts) -> str | None:

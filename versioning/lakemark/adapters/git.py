@@ -40,9 +40,9 @@ from lakemark.model.record import Record
 from lakemark.model.site_ledger import SiteState
 from lakemark.ports.ledger import EntryCache, StateCache
 
-__all__ = ["GitLedger", "Remote", "init"]
+__all__ = ["CONFIGURATION", "GitLedger", "Remote", "init"]
 
-_CONFIGURATION: Final = {
+CONFIGURATION: Final = {
     # `git gc` beside appends destroys a repository.
     "gc.auto": "0",
     "gc.pruneExpire": "never",
@@ -71,9 +71,10 @@ class _Step:
     made: Made
 
 
-def init(path: Path) -> str:
+def init(path: Path, identity: str | None = None) -> str:
     """Makes an empty ledger at `path`, durably, and answers its id; where one is already, nothing changes.
 
+    identity: that of a ledger that was lost, whose tiers name it as their owner.
     Raises Misconfigured or NotFound where something else is there, Denied.
     """
     if (path / "objects").is_dir():
@@ -82,7 +83,7 @@ def init(path: Path) -> str:
         make_directories(path.parent)
         draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
         try:
-            _make(draft, identity := str(uuid.uuid4()))
+            _make(draft, identity := identity or str(uuid.uuid4()))
             rename_new(draft, path)
             fsync_directory(path.parent)
         except FileExistsError:
@@ -95,7 +96,7 @@ def init(path: Path) -> str:
 def _make(path: Path, identity: str) -> None:
     with git_errors(path):
         repository = pygit2.init_repository(str(path), bare=True, initial_head=SITE)
-        for name, value in (*_CONFIGURATION.items(), ("lakemark.id", identity)):
+        for name, value in (*CONFIGURATION.items(), ("lakemark.id", identity)):
             repository.config[name] = value
         repository.free()
     git_pack.make_folders(path)
@@ -145,7 +146,7 @@ class GitLedger:
             if "lakemark.id" not in configuration:
                 raise Misconfigured(
                     f"{path} is a Git repository, but no ledger",
-                    advice="Point `ledger: path` elsewhere; `lakemark init`.",
+                    advice="`lakemark ledger recover` makes a clone or a copy of one a ledger again; else mend `ledger: path`.",
                 )
             self._id = str(configuration["lakemark.id"])
 
@@ -166,6 +167,11 @@ class GitLedger:
     def tips(self) -> Mapping[str, str]:
         """The newest commit of each branch, by run and `site`."""
         return git_refs.tips(self.path)
+
+    def require_tips(self) -> None:
+        """Raises Corrupt where the newest entry of a branch can't be read: nothing can be appended to it then."""
+        for tip in self.tips().values():
+            self._entry(tip)
 
     def tip(self, branch: str) -> str | None:
         with os_errors(self.path):
@@ -214,6 +220,18 @@ class GitLedger:
                         objects=None if objects is None else objects_from(objects),
                     ),
                 )
+
+    def is_whole(self) -> bool:
+        return git_copies.is_whole(self.path)
+
+    def set_broken_aside(self) -> Mapping[str, str]:
+        gone: dict[str, str] = {}
+        for branch, tip in self.tips().items():
+            with self._turn(branch), self._guard:
+                if not git_copies.reads(self._git(), tip):
+                    git_copies.set_reference_aside(self.path, git_refs.reference(branch))
+                    gone[branch] = tip
+        return gone
 
     def runs(self) -> tuple[str, ...]:
         return tuple(name for name in self.tips() if name != SITE)

@@ -11,16 +11,15 @@ import zlib
 from collections.abc import Mapping
 from hashlib import sha1
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import BinaryIO, Final
+
+import pygit2
 
 from lakemark.adapters import git_tree
-from lakemark.adapters.files import fsync_directory, make_directories, os_errors
+from lakemark.adapters.files import fsync_directory, make_directories, os_errors, write_atomic
 from lakemark.adapters.git_refs import RUNS, SITE
 from lakemark.errors import Corrupt, quoted
 from lakemark.model.names import is_run
-
-if TYPE_CHECKING:
-    import pygit2
 
 DAMAGED: Final = "lakemark/damaged"
 """Where in the repository lies what could not be read, in case somebody knows more than we do."""
@@ -69,17 +68,24 @@ def take(path: Path, copy: BinaryIO) -> dict[str, str]:
 
 def set_damaged_aside(path: Path) -> list[str]:
     """Moves loose objects that are not what their names say out of the way; answers their names. A pack may have them whole."""
-    gone: list[str] = []
-    for folder in sorted((path / "objects").glob("[0-9a-f][0-9a-f]")):
-        for file in sorted(folder.iterdir()):
-            name = folder.name + file.name
-            if len(name) == 40 and not _whole(file, name):  # noqa: PLR2004 - a sha1; others are temporaries
-                make_directories(path / DAMAGED)
-                os.rename(file, path / DAMAGED / name)
-                gone.append(name)
-        if gone:
-            fsync_directory(folder)
+    gone = damaged_loose(path)
+    for name in gone:
+        make_directories(path / DAMAGED)
+        place = path / "objects" / name[:2] / name[2:]
+        os.rename(place, path / DAMAGED / name)
+        fsync_directory(place.parent)
     return gone
+
+
+def damaged_loose(path: Path) -> list[str]:
+    """Names of loose objects that are not what their names say. Reads each; there are about a thousand at most."""
+    return [
+        folder.name + file.name
+        for folder in sorted((path / "objects").glob("[0-9a-f][0-9a-f]"))
+        for file in sorted(folder.iterdir())
+        # A sha1 in all; what else lies there are temporaries.
+        if len(folder.name + file.name) == 40 and not _whole(file, folder.name + file.name)  # noqa: PLR2004
+    ]
 
 
 def holds(repository: pygit2.Repository, tip: str, revision: str) -> bool:
@@ -105,6 +111,38 @@ def beyond(repository: pygit2.Repository, tip: str | None, revision: str) -> lis
         else:
             high = middle
     return chain[low:]
+
+
+def is_whole(path: Path) -> bool:
+    """Whether Git finds nothing wrong with what references lead to."""
+    command = ["git", "--git-dir", str(path), "fsck", "--full", "--no-dangling", "--no-progress", "--no-reflogs"]
+    return subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
+
+
+def reads(repository: pygit2.Repository, tip: str) -> bool:
+    """Whether every entry up to `tip` can be read, so that the branch can be folded; manifests may be missing."""
+    try:
+        return all(
+            git_tree.read_row(repository, commit) for commit in git_tree.commits_after(repository, tip, None) or []
+        )
+    except (pygit2.GitError, KeyError, ValueError):
+        return False
+
+
+def set_reference_aside(path: Path, name: str) -> None:
+    """Takes a reference away, durably; what it said is kept beside the repository's damaged objects."""
+    target = path / DAMAGED / name.replace("/", "-")
+    make_directories(target.parent)
+    with os_errors(path):
+        if (path / name).exists():
+            os.replace(path / name, target)
+            fsync_directory((path / name).parent)
+        packed = path / "packed-refs"
+        if packed.exists():
+            lines = packed.read_bytes().splitlines(keepends=True)
+            write_atomic(
+                packed, b"".join(line for line in lines if line.rstrip(b"\n").partition(b" ")[2] != name.encode())
+            )
 
 
 def _branch(reference: str) -> str | None:

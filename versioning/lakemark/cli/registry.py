@@ -51,6 +51,7 @@ class Command:
 GROUPS: Final[Mapping[str, str]] = {
     "run": "Open, list, show, close and reopen runs.",
     "rollback": "Go back in time, with the data of that day: plan, request, approve, apply.",
+    "ledger": "Bring the ledger back.",
     "tier": "Make places tiers of this ledger, and rename them.",
     "node": "Rename nodes.",
     "config": "Show the configuration and what may stand in it.",
@@ -96,6 +97,9 @@ COMMANDS: Final = (
     Command("rollback move-branch", "decisions:move_branch", "Then set shared data branches back too.", (3, 5, 6, 7)),
     Command("pins", "pinning:pins", "List pinned data commits and who needs them.", (3,)),
     Command("verify", "verifying:verify", "Read replicas back and compare every byte.", (3, 4, 5, 6, 7)),
+    Command(
+        "ledger recover", "recovering:recover", "Bring back what the ledger lost, from tiers and hot.", (3, 4, 5, 6, 7)
+    ),
     Command("tiers", "tiering:tiers", "List tiers.", (3, 6)),
     Command("tier init", "tiering:init_tier", "Make a place a tier of this ledger.", (3, 4, 5, 6, 7)),
     Command("tier rename", "tiering:rename_tier", "Say that a tier is called otherwise on purpose.", (3, 4, 5, 6, 7)),

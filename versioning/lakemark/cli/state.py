@@ -19,7 +19,7 @@ from lakemark.cli import output, questions
 from lakemark.cli.output import coloured, instant, plain, size, table
 from lakemark.cli.session import Answer, Session, session
 from lakemark.cli.watch_state import seen, view, watch_problems
-from lakemark.errors import Incomplete, LakemarkError
+from lakemark.errors import Denied, Incomplete, LakemarkError, Usage
 from lakemark.model.instants import to_text
 from lakemark.model.soundness import in_words
 from lakemark.services import data_note
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _LOOKED_AT: Final = 1_000
 _PATIENCE_SECONDS: Final = 300
 """An announced save younger than this is on its way."""
+_RECOVER: Final = "lakemark ledger recover --dry-run"
 
 
 def status() -> Answer:
@@ -53,19 +54,21 @@ def status() -> Answer:
     Works with every server down. Of each run the newest 1000 records are looked at.
     """
     here = session()
+    unopened = _unopened(here)
+    if unopened is not None:
+        return unopened
     states = [_recent(here, run) for run in here.history.runs()]
     rules = _rules(here, states)
     servers = list(servers_of(here))
     problems = [problem for state in states for problem in problems_of(state, rules)]
     waiting = [one for run in here.history.runs() for one in _announced(here, run)]
-    alarms = [*here.history.index.alarms(), *_distress(here)]
     late = [path for path, age in waiting if age is None or age > _PATIENCE_SECONDS]
+    problems += _distress(here)
     problems += problems_around(
         places=_places(here),
         servers=servers,
         disks=questions.disks(here),
         waiting=late,
-        alarms=alarms,
         unused=list(unused(here.parts.loaded)),
     )
     problems += [problem for state in states for problem in _waiting(here, state, rules)]
@@ -95,20 +98,52 @@ def status() -> Answer:
     return Answer(document=document, lines=lines, exit_code=Incomplete.exit_code if red else 0)
 
 
-def _distress(here: Session) -> Iterator[str]:
-    """What this node knows and the ledger lacks."""
+def _distress(here: Session) -> Iterator[Problem]:
+    """What this node knows and the ledger lacks, and what keeps it from being opened or read."""
     if here.parts.reads_only:
+        yield from (Problem(colour=RED, what=alarm, next=_RECOVER) for alarm in here.history.index.alarms())
         return
     from lakemark.services.soundness import known_lacks
+    from lakemark.site import mend_ledger
 
+    for one in mend_ledger(here.parts, dry_run=True):
+        yield Problem(colour=RED, what=f"the ledger is damaged; `ledger recover` will {one}", next=_RECOVER)
+    if not here.parts.journal_is_there():
+        return
     try:
-        lacking = known_lacks(here.parts.ledger, here.parts.journal)
+        ledger = here.parts.ledger
+        lacking = known_lacks(ledger, here.parts.journal)
     except LakemarkError as error:
         # A ledger or journal that can't be read is what must be said, not what keeps the rest from being said.
-        yield str(error)
+        yield Problem(colour=RED, what=str(error), next=error.advice)
         return
     if lacking:
-        yield in_words(lacking)
+        yield Problem(colour=RED, what=in_words(lacking), next=_RECOVER)
+    for branch, revision, alarm in here.history.index.replaced():
+        # One that came back, or whose history another copy took in, is no alarm.
+        if not lacking and not ledger.contains(branch, revision):
+            yield Problem(colour=RED, what=alarm, next=_RECOVER)
+
+
+def _unopened(here: Session) -> Answer | None:
+    """That the ledger can't be read at all: then there is nothing else to say, and this is said."""
+    try:
+        _ = here.history.index
+        if not here.parts.reads_only:
+            here.parts.ledger.require_tips()
+    except (Usage, Denied):
+        raise
+    except LakemarkError as error:
+        if not here.parts.journal_is_there():
+            raise  # nobody ran `init` here
+        problem = Problem(colour=RED, what=str(error), next=_RECOVER)
+        document = {"ok": False, "problems": [_problem_view(problem)], "runs": [], "services": [], "waiting": []}
+        return Answer(
+            document={**document, "now": to_text(here.now)},
+            lines=_lines([problem], [], []),
+            exit_code=Incomplete.exit_code,
+        )
+    return None
 
 
 def servers_of(here: Session) -> Iterator[ServerSeen]:

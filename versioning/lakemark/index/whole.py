@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +24,7 @@ from lakemark.ports.ledger import KnownRun
 
 T = TypeVar("T")
 
+_REPLACED: Final = re.compile(r"(?P<branch>\S+): the history was replaced; entry \d+ was (?P<revision>\S+)")
 _CHUNK: Final = 2000
 _TRIES: Final = 20
 
@@ -119,6 +121,15 @@ class Index:
     def alarms(self) -> tuple[str, ...]:
         """What was found wrong with the ledger while taking it in, in words; kept until the file is made anew."""
         return self._asked(_alarms)
+
+    def replaced(self) -> tuple[tuple[str, str, str], ...]:
+        """(branch, tip as it was, in words) of histories that were replaced by others while they were taken in."""
+        found = (_REPLACED.fullmatch(alarm) for alarm in self.alarms())
+        return tuple((one["branch"], one["revision"], one[0]) for one in found if one is not None)
+
+    def forget_alarms(self) -> None:
+        """A recovery said what became of what they told."""
+        self._asked(_forget_alarms)
 
     def runs(self) -> tuple[str, ...]:
         """Names of all runs, sorted."""
@@ -252,6 +263,11 @@ def _tips(connection: sqlite3.Connection) -> dict[str, str]:
 
 def _alarms(connection: sqlite3.Connection) -> tuple[str, ...]:
     return tuple(row[0] for row in connection.execute("SELECT alarm FROM alarms"))
+
+
+def _forget_alarms(connection: sqlite3.Connection) -> None:
+    with _transaction(connection):
+        connection.execute("DELETE FROM alarms")
 
 
 def _rows(connection: sqlite3.Connection, *, branch: str, after: int) -> list[Row]:

@@ -146,7 +146,8 @@ def _committed(state: RunState, entry: Entry, contents: Contents) -> None:
             recorded_at=entry.recorded_at,
             clock=shared(entry.clock),
             conflicts_with=_text(entry.body, "conflicts_with"),
-            replicas={place: sealed},
+            # Brought back from a tier's record: an entry of its own says where its bytes are.
+            replicas={} if entry.body.get("recovered") else {place: sealed},
         )
         insort(state.by_step.setdefault(record.timeline, []), (record.step, entry.sequence, record.id))
     _change(state, record.supersedes, superseded_by=record.id)

@@ -94,6 +94,16 @@ class Ledger(Protocol):
     def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Contents]]:
         """Entries up to `revision`, of a copy that was taken, that `branch` does not hold, in order; with manifests."""
 
+    def is_whole(self) -> bool:
+        """Whether all that a branch leads to is there and readable. Reads everything."""
+
+    def set_broken_aside(self) -> Mapping[str, str]:
+        """Takes the reference of each branch away whose entries can't all be read, and answers branch -> what it named.
+
+        For a recovery that took every copy before: what no copy has whole can't be read by anybody any more. Nothing else of
+        the branch goes: a copy's tip, or the records in the tiers, is what it begins with again.
+        """
+
     def bundle(self) -> AbstractContextManager[BinaryIO]:
         """The whole ledger as one stream that can be sought in: what a lost one is rebuilt from. Not of an empty one."""
 

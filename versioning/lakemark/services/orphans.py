@@ -13,7 +13,6 @@ from lakemark.model.entry import Contents, Draft
 from lakemark.model.ledger import RunState
 from lakemark.model.placing import standing
 from lakemark.ports import Checkpoint, Site
-from lakemark.ports.ledger import Ledger
 from lakemark.services.appending import Settled
 from lakemark.services.sealed_saves import WAITS
 from lakemark.services.soundness import require_sound
@@ -29,12 +28,12 @@ class Orphan(Enum):
     BUSY = "busy"
 
 
-def settle_orphan(site: Site, sealed: Checkpoint, *, ledger: Ledger | None = None) -> Orphan:
-    """Finishes or undoes one. ledger: other than the site's own, where entries go. Raises InDistress, and what `append` does."""
-    told = bool(sealed.entry.get(WAITS)) or sealed.record.id in site.hot.recorded()
+def settle_orphan(site: Site, sealed: Checkpoint, *, keep: bool = False) -> Orphan:
+    """Finishes or undoes one; with `keep` none is undone. Raises InDistress, and what `append` does."""
+    told = keep or bool(sealed.entry.get(WAITS)) or sealed.record.id in site.hot.recorded()
     if site.hot.verify(sealed, progress=site.progress):
         return Orphan.DAMAGED if told else _undone(site, sealed)
-    outcome = _append(site, sealed, ledger or site.ledger, told=told)
+    outcome = _append(site, sealed, told=told)
     return _undone(site, sealed) if outcome is Orphan.UNDONE else outcome
 
 
@@ -49,7 +48,7 @@ def _undone(site: Site, sealed: Checkpoint) -> Orphan:
     return Orphan.UNDONE
 
 
-def _append(site: Site, sealed: Checkpoint, ledger: Ledger, *, told: bool) -> Orphan:
+def _append(site: Site, sealed: Checkpoint, *, told: bool) -> Orphan:
     record = sealed.record
     body: dict[str, JSON] = {
         "attempt": record.attempt,
@@ -77,7 +76,7 @@ def _append(site: Site, sealed: Checkpoint, ledger: Ledger, *, told: bool) -> Or
         return Draft(kind="committed", timeline=record.timeline, body=body, contents=contents, saved_at=record.saved_at)
 
     try:
-        ledger.append(record.run, decide, site.stamp(f"commit:{record.id}"))
+        site.ledger.append(record.run, decide, site.stamp(f"commit:{record.id}"))
     except Settled as settled:
         answer: Orphan = settled.answer
         if answer is not Orphan.RECORDED:

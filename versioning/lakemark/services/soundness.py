@@ -107,6 +107,12 @@ class GuardedLedger:
     def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Contents]]:
         return self.inner.beyond(branch, revision)
 
+    def is_whole(self) -> bool:
+        return self.inner.is_whole()
+
+    def set_broken_aside(self) -> Mapping[str, str]:
+        return self.inner.set_broken_aside()
+
     def runs(self) -> tuple[str, ...]:
         return self.inner.runs()
 

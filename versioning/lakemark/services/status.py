@@ -122,7 +122,6 @@ def problems_around(
     servers: Iterable[ServerSeen],
     disks: Iterable[tuple[str, str]],
     waiting: Sequence[str],
-    alarms: Iterable[str],
     unused: Sequence[str] = (),
 ) -> Iterator[Problem]:
     """What is wrong with tiers, servers, disks, the configuration and the ledger itself.
@@ -153,8 +152,6 @@ def problems_around(
     if waiting:
         what = f"{len(waiting)} announced save(s) wait to be committed, the first {waiting[0]}"
         yield Problem(colour=AMBER, what=what, next="lakemark sweep")
-    for alarm in alarms:
-        yield Problem(colour=RED, what=alarm, next="lakemark verify --invariants")
 
 
 def problems_of_room(run: str, waiting: Sequence[WaitingSave], *, now: datetime) -> Iterator[Problem]:

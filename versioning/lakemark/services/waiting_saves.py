@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Self
 
-from lakemark.errors import LakemarkError, NoRoom
+from lakemark.errors import InDistress, LakemarkError, NoRoom
 from lakemark.model.canonical import JSON
 from lakemark.model.fields import Fields
 from lakemark.model.instants import to_text
@@ -70,9 +70,11 @@ def place_of(home: Path, run: str) -> Path:
 
 
 def waiting_of(site: Site, failed: Iterable[tuple[Path, LakemarkError]]) -> dict[Path, WaitingSave]:
-    """What could not be committed."""
+    """What could not be committed. What is sealed and waits for the ledger's recovery is kept, and is not among them."""
     found: dict[Path, WaitingSave] = {}
     for path, error in failed:
+        if isinstance(error, InDistress):
+            continue
         sort = ROOM if isinstance(error, NoRoom) else REFUSED
         found[path] = _waiting(site, path, str(error), sort=sort, advice=error.advice)
     return found

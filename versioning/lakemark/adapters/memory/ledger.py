@@ -112,6 +112,12 @@ class MemoryLedger:
         for row in rows:
             yield row.read()
 
+    def is_whole(self) -> bool:
+        return True
+
+    def set_broken_aside(self) -> Mapping[str, str]:
+        return {}
+
     def runs(self) -> tuple[str, ...]:
         with self._lock:
             return tuple(sorted(self._runs))

@@ -1,0 +1,238 @@
+"""A ledger damaged, old, diverged, copied or lost, each sort: it is red, a save waits, and `ledger recover` brings it back.
+
+The rows of docs/lost-ledger.md.
+"""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lakemark.adapters import git_copies
+from lakemark.adapters.git import GitLedger
+from tests.services.crashing import Killed
+
+WAYS = {}
+
+
+def way(name):
+    """One row of the page, by its words there."""
+
+    def noted(make):
+        WAYS[name] = make
+        return make
+
+    return noted
+
+
+def ledger(site):
+    return site.home / "ledger.git"
+
+
+def without_journal(site):
+    for file in site.home.glob("ledger.journal.sqlite*"):
+        file.unlink()
+
+
+def packed(site):
+    """Everything in packs, as Git keeps what is older."""
+    GitLedger(ledger(site)).pack()
+
+
+def loose(site, commit, name):
+    """The loose object of a file in a commit's tree."""
+    found = subprocess.run(
+        ["git", "--git-dir", ledger(site), "rev-parse", f"{commit}:{name}" if name else commit],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+    return ledger(site) / "objects" / found[:2] / found[2:]
+
+
+def cut(path):
+    path.chmod(0o644)
+    path.write_bytes(b"")
+
+
+@way("yesterday's, from a backup")
+def _backup(site):
+    shutil.rmtree(ledger(site))
+    shutil.copytree(site.home / "backup.git", ledger(site))
+
+
+@way("yesterday's, and the journal gone")
+def _backup_alone(site):
+    _backup(site)
+    without_journal(site)
+
+
+@way("gone")
+def _gone(site):
+    shutil.rmtree(ledger(site))
+
+
+@way("an empty folder")
+def _empty(site):
+    shutil.rmtree(ledger(site))
+    ledger(site).mkdir()
+
+
+@way("a new, empty ledger")
+def _new(site):
+    shutil.rmtree(ledger(site))
+    site("init", site.home, "--profile", "solo")
+
+
+@way("the branch of a run lost")
+def _run_lost(site):
+    (ledger(site) / "refs/heads/runs/r1").unlink()
+
+
+@way("the branch `site` lost")
+def _site_lost(site):
+    (ledger(site) / "refs/heads/site").unlink()
+
+
+@way("a branch that names no commit")
+def _tip(site):
+    (ledger(site) / "refs/heads/runs/r1").write_bytes(b"\0" * 41)
+
+
+@way("the newest commit cut off")
+def _tip_object(site):
+    commit = site.tips()["r1"]
+    shutil.rmtree(ledger(site) / "lakemark" / "recent", ignore_errors=True)
+    cut(loose(site, commit, ""))
+
+
+@way("`config` empty")
+def _config(site):
+    (ledger(site) / "config").write_text("")
+
+
+@way("`HEAD` empty")
+def _head(site):
+    (ledger(site) / "HEAD").write_text("")
+
+
+@way("an older object cut off")
+def _object(site):
+    commit = subprocess.run(
+        ["git", "--git-dir", ledger(site), "log", "--format=%H", "--grep=^Step: 100$", "--grep=^Kind: committed$",
+         "--all-match", "runs/r1"],
+        check=True, capture_output=True, text=True,
+    ).stdout.split()[-1]  # fmt: skip
+    cut(loose(site, commit, "entry.json"))
+
+
+@way("a clone with `--mirror`")
+def _mirror(site):
+    subprocess.run(["git", "clone", "-q", "--mirror", ledger(site), site.home / "mirror.git"], check=True)
+    shutil.rmtree(ledger(site))
+    (site.home / "mirror.git").rename(ledger(site))
+
+
+@way("one of two living copies")
+def _parted(site):
+    newer = site.home / "newer.git"
+    ledger(site).rename(newer)
+    shutil.copytree(site.home / "backup.git", ledger(site))
+    journal = {file: file.read_bytes() for file in site.home.glob("ledger.journal.sqlite*")}
+    without_journal(site)
+    for tier in ("hot/.lakemark", "cold/lakemark"):
+        (site.home / tier).rename(site.home / f"{tier}.away")
+        (site.home / tier).mkdir()
+    entry = GitLedger(ledger(site))
+    from lakemark.model.entry import Draft, Stamp
+    from tests.model.building import at
+
+    stamp = Stamp(at=at(1), node="node-b", actor="bob@node-b", request="of the other copy")
+    entry.append("r1", lambda _: Draft(kind="closed", timeline=1), stamp)
+    entry.append(
+        "r1", lambda _: Draft(kind="reopened", timeline=1), Stamp(at=at(2), node="node-b", actor="b@b", request="x")
+    )
+    entry.close()
+    for tier in ("hot/.lakemark", "cold/lakemark"):
+        (site.home / tier).rmdir()
+        (site.home / f"{tier}.away").rename(site.home / tier)
+    for file, data in journal.items():
+        file.write_bytes(data)
+
+
+@pytest.fixture
+def lived(trained):
+    """r1 at 100, 200, 300; a backup of its ledger; then 400, and copies of the ledger in the tiers that know of it."""
+    shutil.copytree(ledger(trained), trained.home / "backup.git")
+    trained("commit", trained.save(400), "--run", "r1", "--step", "400", "--wait", "cold")
+    trained("sweep")
+    return trained
+
+
+def records(site):
+    return {one["record"] for one in site.ok("ls", "r1", "--all-timelines")["records"]}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_damaged_ledger_is_red_and_comes_back(lived, name):
+    before, tips = records(lived), lived.tips()
+    WAYS[name](lived)
+    if name in ("yesterday's, and the journal gone", "a clone with `--mirror`"):
+        lived.swept = lived("sweep", "--json")  # a pass asks the tiers, and remembers what they know
+    state = lived("status", "--json")
+    assert state.code == 4, state
+    assert any("ledger recover" in one["next"] for one in state.json["problems"]), state.json["problems"]
+    planned = lived.ok("ledger", "recover", "--dry-run")
+    assert planned["dry_run"]
+    done = lived.ok("ledger", "recover")
+    assert done["violations"] == []
+    assert done["away"] == []
+    assert records(lived) >= before
+    assert done["missing"] == [] or name == "the newest commit cut off"
+    found = GitLedger(ledger(lived))
+    if not done["missing"]:
+        assert all(found.contains(branch, tip) for branch, tip in tips.items())
+    found.close()
+    assert git_copies.is_whole(ledger(lived))
+    for record in before:
+        lived("restore", f"id:{record}", "--to", lived.home / f"back-{record[:6]}")
+    state = lived("status", "--json")
+    assert not [one for one in state.json["problems"] if "ledger" in one["what"]]
+    lived("commit", lived.save(900), "--run", "r1", "--step", "900", "--wait", "cold")
+    lived("sweep")
+    assert lived.ok("ledger", "recover")["recovered"] == {"entries": 0, "records": 0}
+
+
+def test_each_row_of_the_page_is_tested():
+    page = (Path(__file__).parents[2] / "docs/lost-ledger.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in page.splitlines() if line.startswith("| ")]
+    assert rows[1:] == list(WAYS)
+
+
+def test_a_save_waits_and_becomes_an_entry(lived):
+    _backup(lived)
+    done = lived.ok("commit", lived.save(500), "--run", "r1", "--step", "500", "--metric", "loss=2")
+    assert (done["pending"], done["record"]) == (True, None)
+    assert json.dumps(done)
+    lived.ok("ledger", "recover")
+    assert lived.ok("show", "r1@500")["metrics"] == {"loss": 2.0}
+
+
+def test_nothing_is_recovered_where_nobody_knows_the_ledger(empty):
+    empty("init", empty.home, "--profile", "solo")
+    shutil.rmtree(ledger(empty))
+    for tier in ("hot", "cold"):
+        shutil.rmtree(empty.home / tier)
+    assert empty("ledger", "recover").code == 3
+
+
+def test_killed_between_any_two_steps_of_the_mending(lived, monkeypatch):
+    assert Killed
+    _gone(lived)
+    (ledger(lived)).mkdir()
+    lived.ok("ledger", "recover", "--dry-run")
+    assert list(ledger(lived).iterdir()) == []
+    lived.ok("ledger", "recover")
+    assert records(lived)

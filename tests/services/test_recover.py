@@ -1,0 +1,295 @@
+"""`ledger recover`: what any copy, tier or tree knows is in the ledger again, whichever way it was lost."""
+
+import pytest
+
+from lakemark.adapters.memory import MemoryLedger
+from lakemark.services.commit import Commit, commit
+from lakemark.services.invariants import violations
+from lakemark.services.recover import recover
+from lakemark.services.restore import restore
+from lakemark.services.soundness import distress, look
+from tests.services.crashing import Killed
+from tests.services.test_distress import (
+    SITE,
+    commit_step,
+    lost_journal,
+    only_copies,
+    only_hot,
+    tiers_away,
+    yesterday_and_today,
+)
+from tests.services.world import OUT, RUN, World, files
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def recovered(world):
+    """Recovered, proven, and sound."""
+    found = recover(world.site())
+    assert found.away == []
+    assert list(violations(world.site())) == []
+    assert distress(world.site()) is None
+    assert look(world.site()) == ()
+    assert not any(one.what == "the ledger" for one in world.sweep().pending)
+    return found
+
+
+def all_restored(world, records):
+    for record in records:
+        place = OUT.with_name(f"back-{record[:8]}")
+        restore(world.site(), RUN, record, to=place)
+        step = world.state().records[record].record.step
+        assert files(world.disk, place)["model.bin"].decode().startswith(f"weights of step {step}")
+
+
+@pytest.mark.parametrize("left", [lambda _: None, lost_journal, only_copies])
+def test_yesterday_s_ledger(world, left):
+    backup = yesterday_and_today(world)
+    tips, records = world.ledger.tips(), set(world.state().records)
+    world.ledger = backup
+    left(world)
+    waits = commit_step(world, 500).record if left is not lost_journal else None
+    found = recovered(world)
+    assert found.missing == []
+    assert all(world.ledger.contains(branch, tip) for branch, tip in tips.items())
+    assert set(world.state().records) >= records | ({waits.id} if waits else set())
+    assert found.entries > 0
+    assert found.records >= 2
+    assert world.kinds()[-1] == "ledger_recovered" or "ledger_recovered" in world.kinds()
+    all_restored(world, records)
+
+
+@pytest.mark.parametrize("branch", [SITE, RUN])
+def test_a_branch_lost(world, branch):
+    yesterday_and_today(world)
+    tips = world.ledger.tips()
+    world.ledger.lose(branch)
+    assert recovered(world).missing == []
+    assert all(world.ledger.contains(one, tip) for one, tip in tips.items())
+
+
+def test_an_empty_ledger_in_its_place(world):
+    yesterday_and_today(world)
+    tips = world.ledger.tips()
+    world.ledger = MemoryLedger(world.ledger.id)
+    recovered(world)
+    assert all(world.ledger.contains(one, tip) for one, tip in tips.items())
+
+
+def test_no_copy_of_the_ledger_is_left_at_all(world):
+    """Only what tiers and hot keep of each checkpoint."""
+    yesterday_and_today(world)
+    records = set(world.state().records)
+    for shelf in world.shelves.values():
+        shelf.ledger.clear()
+    world.hot._tier.ledger.clear()
+    lost_journal(world)
+    world.ledger = MemoryLedger(world.ledger.id)
+    recover(world.site())
+    assert set(world.state().records) == records
+    assert not [one for one in violations(world.site()) if one.rule != "pinned"]
+    all_restored(world, records)
+    assert distress(world.site()) is None
+
+
+def test_records_of_a_timeline_whose_opening_is_lost(world):
+    world.open()
+    world.saves(100, 200)
+    world.roll_back(100)
+    world.trainer().save(300)
+    world.sweep()
+    newest = world.latest().record
+    assert newest.timeline == 2
+    for shelf in world.shelves.values():
+        shelf.ledger.clear()
+    world.hot._tier.ledger.clear()
+    lost_journal(world)
+    world.ledger = MemoryLedger(world.ledger.id)
+    recover(world.site())
+    assert world.state().records[newest.id].record == newest
+    assert world.latest().record.id == newest.id
+    assert not [one for one in violations(world.site()) if one.rule != "pinned"]
+
+
+def test_only_hot_is_left(world):
+    backup = yesterday_and_today(world)
+    here = set(world.hot.records().records)
+    world.ledger = backup
+    only_hot(world)
+    found = recover(world.site())
+    assert found.away
+    assert set(world.state().records) >= here
+    for shelf in world.shelves.values():
+        shelf.reachable = True
+    recovered(world)
+
+
+def test_while_a_tier_is_away_nothing_is_given_up(world):
+    backup = yesterday_and_today(world)
+    newest = world.ledger.tip(RUN)
+    world.ledger = backup
+    tiers_away(world)
+    assert recover(world.site()).away
+    assert distress(world.site()) is not None
+    for shelf in world.shelves.values():
+        shelf.reachable = True
+    recovered(world)
+    assert world.ledger.contains(RUN, newest)
+
+
+def test_what_is_nowhere_is_named_and_given_up(world):
+    world.open()
+    world.saves(100)
+    world.clock.wait(hours=2)
+    world.sweep()
+    backup = world.ledger.backup()
+    lost = commit_step(world, 200).record
+    world.hot.drop(world.hot.load(lost.id), now=world.clock())
+    world.forget(200)
+    world.ledger = backup
+    found = recover(world.site())
+    assert any("this node knows" in one for one in found.missing)
+    assert distress(world.site()) is None
+    assert commit_step(world, 300).pending is None
+
+
+def test_two_copies_that_parted_become_one(world):
+    """What each appended is in it, as it was, and either copy goes on to it."""
+    world.open()
+    world.saves(100)
+    second = world.ledger.backup()
+    world.clock.wait(hours=2)
+    world.saves(200)
+    world.clock.wait(hours=2)
+    world.sweep()
+    first, mine = world.ledger, world.journal
+    world.ledger, world.journal = second, type(mine)()
+    world.forget(200)
+    other = world.save(300, "other")
+    with_other = commit(world.site(ledger=second), Commit(path=other, run=RUN, step=300)).record
+    entries = {entry.request: entry for entry, _ in (*first.entries(RUN), *second.entries(RUN))}
+    recovered(world)
+    after = {entry.request: entry for entry, _ in world.ledger.entries(RUN)}
+    for request, entry in entries.items():
+        assert (after[request].kind, after[request].recorded_at, after[request].clock) == (
+            entry.kind,
+            entry.recorded_at,
+            entry.clock,
+        )
+    assert with_other.id in world.state().records
+    assert [entry.sequence for entry, _ in world.ledger.entries(RUN)] == list(range(1, len(after) + 1))
+    # The other one takes it over as it is.
+    with world.ledger.bundle() as bundle:
+        heads = first.take(bundle)
+    assert all(first.forward(branch, head) for branch, head in heads.items() if first.tip(branch) != head)
+    assert look(world.site(ledger=first, journal=mine)) == ()
+
+
+def test_both_copies_committed_the_same_step(world):
+    world.open()
+    world.saves(100)
+    second = world.ledger.backup()
+    world.clock.wait(hours=2)
+    world.saves(200)
+    one = world.latest().record
+    world.clock.wait(hours=2)
+    world.sweep()
+    world.ledger, world.journal = second, type(world.journal)()
+    world.forget(200)
+    world.save(200, "step 200, other")
+    two = commit(world.site(ledger=second), Commit(path=OUT / "step-200", run=RUN, step=200)).record
+    recovered(world)
+    records = world.state().records
+    assert {one.id, two.id} <= records.keys()
+    assert [records[one.id].conflicts_with, records[two.id].conflicts_with].count(None) == 1
+
+
+def test_a_dry_run_changes_nothing(world):
+    world.ledger = yesterday_and_today(world)
+    tips = world.ledger.tips()
+    found = recover(world.site(), dry_run=True)
+    assert any(RUN in one for one in found.would)
+    assert found.sources
+    assert found.missing == []
+    assert world.ledger.tips() == tips
+    assert distress(world.site()) is not None
+
+
+def test_a_sound_ledger_gets_nothing(world):
+    yesterday_and_today(world)
+    before = world.ledger.tips()
+    found = recover(world.site())
+    assert (found.entries, found.records, found.missing) == (0, 0, [])
+    assert world.ledger.tips() == before
+
+
+def test_a_record_of_other_contents_is_not_taken(world):
+    """The id is worked out from the manifest before anything of it is believed."""
+    from dataclasses import replace
+
+    world.open()
+    world.saves(100, 200)
+    world.clock.wait(hours=2)
+    world.sweep()
+    one, two = world.at(100).record.id, world.at(200).record.id
+    markers = world.shelves["cold"].markers | world.shelves["warm"].markers
+    for shelf in world.shelves.values():
+        shelf.ledger.clear()
+        if one in shelf.markers:
+            shelf.markers[one] = replace(markers[one], manifest=markers[two].manifest)
+    world.hot._tier.ledger.clear()
+    world.hot._tier.sealed.clear()
+    lost_journal(world)
+    world.ledger = MemoryLedger(world.ledger.id)
+    found = recover(world.site())
+    assert any("of other contents" in said for said in found.missing)
+    assert one not in world.state().records
+
+
+class Dies:
+    """Kills the process at its nth step."""
+
+    def __init__(self, left):
+        self.left = left
+
+    def step(self, _):
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+    def __getattr__(self, _):
+        return lambda *_, **__: None
+
+
+@pytest.mark.parametrize("lost", ["backup", "parted", "everything"])
+def test_killed_anywhere_it_is_finished_by_the_next(lost):
+    for at in range(1, 60):
+        world = World()
+        backup = yesterday_and_today(world)
+        records = set(world.state().records)
+        if lost == "everything":
+            for shelf in world.shelves.values():
+                shelf.ledger.clear()
+            world.hot._tier.ledger.clear()
+            world.ledger = MemoryLedger(world.ledger.id)
+            lost_journal(world)
+        else:
+            world.ledger = backup
+        if lost == "parted":
+            world.journal.forget_all()
+            commit(world.site(ledger=backup), Commit(path=world.save(700), run=RUN, step=700))
+        try:
+            recover(world.site(progress=Dies(at)))
+        except Killed:
+            world.restart()
+            recover(world.site())
+            assert set(world.state().records) >= records, at
+            assert not [one for one in violations(world.site()) if one.rule != "pinned"], at
+            assert distress(world.site()) is None
+        else:
+            assert at > 3
+            return
+    pytest.fail("it has more steps than were tried")
