@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sqlite3
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -27,6 +30,11 @@ T = TypeVar("T")
 _REPLACED: Final = re.compile(r"(?P<branch>\S+): the history was replaced; entry \d+ was (?P<revision>\S+)")
 _CHUNK: Final = 2000
 _TRIES: Final = 20
+_ASIDE_SECONDS: Final = 60.0
+
+
+class _LockedError(Exception):
+    """Another process kept the file to itself."""
 
 
 class Source(Protocol):
@@ -43,11 +51,16 @@ class Index:
     """An index file. Safe to use from several threads and processes; what it answers is as of the last `catch_up`.
 
     read_only: asks what another process fills, and raises NotFound where nobody did yet. A file found damaged is made
-    anew: from the source of the last `catch_up`, else it is Corrupt this once.
+    anew: from the source of the last `catch_up`, else it is Corrupt this once. Where another process keeps the file locked
+    for a second, a private one takes its place for a while, filled from the ledger anew.
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
+        self._shared = path
+        self._again_at = 0.0
+        self._connection: sqlite3.Connection | None = None
+        self._private: weakref.finalize[..., Index] | None = None
         self._read_only = read_only
         self._guard = threading.RLock()
         self._source: Source | None = None
@@ -57,7 +70,7 @@ class Index:
     def close(self) -> None:
         """Ends it; nothing can be asked afterwards."""
         with self._guard:
-            self._connection.close()
+            self._open_one.close()
 
     # What the ledger keeps here between processes: a failure costs time, never an append.
 
@@ -99,20 +112,28 @@ class Index:
             tips, known = source.tips(), self._asked(_tips)
             if known == dict(tips):
                 return
-            for branch in known.keys() - tips.keys():
-                self._asked(partial(_forget, branch=branch))
-            for branch, revision in tips.items():
-                if known.get(branch) != revision:
-                    self._catch_up(source, branch, known.get(branch))
+            try:
+                self._fill(source, tips, known)
+            except _LockedError:
+                # Whoever holds the file may be filling it with the same: only where nothing came of that, go elsewhere.
+                if self._asked(_tips) == known:
+                    self._go_aside()
         raise StoreUnavailable(f"the index {self.path} can't keep up with its ledger", advice="Try again.")
+
+    def _fill(self, source: Source, tips: Mapping[str, str], known: Mapping[str, str]) -> None:
+        for branch in known.keys() - tips.keys():
+            self._changed(partial(_forget, branch=branch))
+        for branch, revision in tips.items():
+            if known.get(branch) != revision:
+                self._catch_up(source, branch, known.get(branch))
 
     def _catch_up(self, source: Source, branch: str, onto: str | None) -> None:
         rows = source.rows(branch, onto=onto)
         if rows is None:
-            self._asked(partial(_forget, branch=branch))
+            self._changed(partial(_forget, branch=branch))
             rows, onto = source.rows(branch, onto=None), None
         while rows is not None and (chunk := list(islice(rows, _CHUNK))):
-            if not self._asked(partial(_extend, branch=branch, rows=chunk, onto=onto)):
+            if not self._changed(partial(_extend, branch=branch, rows=chunk, onto=onto)):
                 return
             onto = chunk[-1][0]
 
@@ -186,36 +207,91 @@ class Index:
     # How it asks.
 
     def _asked(self, ask: Callable[[sqlite3.Connection], T]) -> T:
+        """What only reads; of a file that somebody keeps to himself, the answer of a private one."""
+        with self._guard:
+            try:
+                return self._changed(ask)
+            except _LockedError:
+                self._go_aside()
+            return self._changed(ask)
+
+    def _changed(self, ask: Callable[[sqlite3.Connection], T]) -> T:
         with self._guard, database.translated(self.path):
             try:
                 return ask(self._present())
             except (sqlite3.DatabaseError, ValueError) as error:
+                if database.is_locked(error):
+                    raise _LockedError from error
                 if isinstance(error, sqlite3.Error) and not database.is_damage(error):
                     raise
                 self._make_anew(error)
-            return ask(self._connection)
+            return ask(self._open_one)
 
     def _tried(self, ask: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
         with self._guard:
             try:
                 return ask(self._present())
             except sqlite3.Error as error:
-                if database.is_damage(error) and not self._read_only:
-                    with suppress(LakemarkError):
+                with suppress(LakemarkError):
+                    if database.is_locked(error):
+                        self._go_aside()
+                    elif database.is_damage(error) and not self._read_only:
                         self._replace()
                 return otherwise
             except LakemarkError:
                 return otherwise
 
+    def _go_aside(self) -> None:
+        """A private file, empty, takes the place of the one that is locked. Raises StoreUnavailable where there is none."""
+        for folder in () if self._read_only or self.path != self._shared else database.private_folders():
+            try:
+                made = database.opened(folder / "index.sqlite", read_only=False)
+            except LakemarkError:
+                shutil.rmtree(folder, ignore_errors=True)
+                continue
+            self._private = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            if self._connection is not None:
+                self._connection.close()
+            self._structures.clear()
+            self.path, self._connection = folder / "index.sqlite", made
+            self._opened = self._identity()
+            self._again_at = time.monotonic() + _ASIDE_SECONDS
+            return
+        raise StoreUnavailable(
+            f"the index {self._shared} is locked by another process",
+            advice="See which one works there, or is stopped; try again.",
+        )
+
+    def _come_back(self) -> None:
+        """To the shared file, where its time has come."""
+        self._open_one.close()
+        self._structures.clear()
+        if self._private is not None:
+            self._private()
+        self.path = self._shared
+        self._open()
+
     def _present(self) -> sqlite3.Connection:
         """The connection; a new one where another process made the file anew."""
+        if self.path != self._shared and time.monotonic() > self._again_at:
+            self._come_back()
         if self._identity() != self._opened:
-            self._connection.close()
+            self._open_one.close()
             self._open()
+        return self._open_one
+
+    @property
+    def _open_one(self) -> sqlite3.Connection:
+        if self._connection is None:
+            message = "the index was never opened"
+            raise sqlite3.ProgrammingError(message)
         return self._connection
 
     def _open(self) -> None:
-        self._connection = database.opened(self.path, read_only=self._read_only)
+        try:
+            self._connection = database.opened(self.path, read_only=self._read_only)
+        except StoreUnavailable:
+            self._go_aside()
         self._opened = self._identity()
 
     def _identity(self) -> tuple[int, int] | None:
@@ -240,7 +316,7 @@ class Index:
         self.catch_up(source)
 
     def _replace(self) -> None:
-        self._connection.close()
+        self._open_one.close()
         self._structures.clear()
         database.remove(self.path)
         self._open()
