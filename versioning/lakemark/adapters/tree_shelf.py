@@ -158,10 +158,13 @@ class Shelf:
         return tuple(damage)
 
     def renew(self, sealed: Sealed, fresh: Mapping[str, FileIdentity]) -> None:
-        """Writes new identities of linked files into the marker."""
+        """Writes new identities of linked files into the marker, where it can be written.
+
+        They only spare the next look a reading: a disk that takes nothing any more must not keep anybody from its bytes.
+        """
         if not fresh:
             return
-        with locked(self._inner):
+        with suppress(OSError), locked(self._inner):
             now = self.find(sealed.record.id)
             if now is not None:
                 linked = {path: fresh.get(path, who) for path, who in now.linked.items()}

@@ -140,6 +140,8 @@ def restore(
     seconds = round(here.site.seconds() - begun, 3)
     for place, path in done.restored.damaged:
         here.warn(f"{path} was damaged in {place.tier}; it came from elsewhere")
+    for error in dict.fromkeys(map(str, done.unrecorded)):
+        here.warn(f"the ledger does not know of the damage yet: {error}")
     return _restored(found, done, seconds=seconds, roles=role)
 
 

@@ -62,6 +62,8 @@ def verify(
     if dry_run:
         return _would_read(here, records, tier)
     result = read_back(here.site, records, tier=tier)
+    for error in dict.fromkeys(map(str, result.unrecorded)):
+        here.warn(f"the ledger does not know yet what was seen: {error}")
     damaged = result.damaged
     repaired, failed = _repaired(here, damaged) if repair else ([], [])
     unreachable = [look for look in result.looks if look.error is not None]
@@ -77,6 +79,8 @@ def verify(
         "data_lost": data.lost,
         "data_sampled": data.sampled,
         "violations": broken,
+        "unsteady": [_named(look) for look in result.looks if look.unsteady],
+        "unrecorded": list(dict.fromkeys(map(str, result.unrecorded))),
         "unreachable": [{**_named(look), "why": str(look.error)} for look in unreachable] + silent + failed,
     }
     return Answer(document=document, lines=_lines(document), exit_code=_code(document))
@@ -184,6 +188,7 @@ def _lines(document: dict[str, Any]) -> list[str]:
         shown = ", ".join(one["paths"][:3]) or "the whole commit"
         lines.append(f"DATA LOST {one['repository']}@{short(one['commit'])}: {shown} ({one['sampled'] or 'no commit'})")
     lines += [f"VIOLATED {one['rule']}: {one['what']} {one['why']}" for one in document["violations"]]
+    lines += [f"UNSTEADY {_text(one)}: one reading found damage that the next did not" for one in document["unsteady"]]
     lines += [f"not reached: {_text(one)}: {one['why']}" for one in document["unreachable"]]
     return [plain(line) for line in lines]
 

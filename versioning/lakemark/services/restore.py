@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lakemark.errors import NoReplica, NotFound, Refused, SourceDamaged
+from lakemark.errors import LakemarkError, NoReplica, NotFound, Refused, SourceDamaged
 from lakemark.model.checkpoint import File, FileType, Manifest, Role
 from lakemark.model.ledger import Place, RecordState
 from lakemark.ports import Damage, Range, Restored, Site, Sparse
@@ -35,6 +35,7 @@ class RestoredRecord:
     """verified: every byte that was written was compared with the manifest.
 
     along: roles whose files came too, though nobody asked for them. mixed: roles that the files asked for hold besides.
+    unrecorded: why damage that was met could not be appended to the ledger; nobody else knows of it then.
     """
 
     found: RecordState
@@ -44,6 +45,7 @@ class RestoredRecord:
     along: tuple[str, ...] = ()
     mixed: tuple[str, ...] = ()
     partial: Partial | None = None
+    unrecorded: tuple[LakemarkError, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,8 @@ def restore(
     found = recorded(opened(site, run), record)
     whole = site.ledger.manifest(run, record)
     wanted = chosen(site, whole, roles)
-    restored = _brought(site, found, wanted, to=to, tier=tier)
+    unrecorded: list[LakemarkError] = []
+    restored = _brought(site, found, wanted, to=to, tier=tier, unrecorded=unrecorded)
     partial = None
     if restored.sparse:
         fetched = sum(restored.sparse.values())
@@ -81,12 +84,13 @@ def restore(
         along=wanted.along,
         mixed=wanted.mixed,
         partial=partial,
+        unrecorded=tuple(unrecorded),
     )
 
 
 def restore_manifest(site: Site, found: RecordState, manifest: Manifest, *, to: Path) -> Restored:
     """`manifest` (the record's, or a part of it) into `to`. Replicas that turned out wrong are recorded as damaged."""
-    return _brought(site, found, Chosen(manifest=manifest), to=to, tier=None)
+    return _brought(site, found, Chosen(manifest=manifest), to=to, tier=None, unrecorded=[])
 
 
 def chosen(site: Site, manifest: Manifest, roles: Sequence[str]) -> Chosen:
@@ -168,7 +172,9 @@ def _refuse_mixed(manifest: Manifest, roles: Sequence[str], files: Sequence[File
     )
 
 
-def _brought(site: Site, found: RecordState, wanted: Chosen, *, to: Path, tier: str | None) -> Restored:
+def _brought(
+    site: Site, found: RecordState, wanted: Chosen, *, to: Path, tier: str | None, unrecorded: list[LakemarkError]
+) -> Restored:
     source = candidates(site, found, only=tier)
     record, manifest = found.record, wanted.manifest
     site.progress.expect(f"restoring {record.run}@{record.step}", manifest.size_bytes)
@@ -183,7 +189,12 @@ def _brought(site: Site, found: RecordState, wanted: Chosen, *, to: Path, tier: 
     finally:
         for place in dict.fromkeys(place for place, _ in source.damaged):
             paths = [path for where, path in source.damaged if where == place]
-            note_damage(site, found, place, [Damage(path=path, why="is not what the manifest says") for path in paths])
+            damages = [Damage(path=path, why="is not what the manifest says") for path in paths]
+            try:
+                note_damage(site, found, place, damages)
+            except LakemarkError as error:
+                # Whoever restores needs the files, most of all while the ledger takes no entry.
+                unrecorded.append(error)
     site.progress.step("restore.written")
     # One wrong reading is none of the replica's fault: what was wrong twice is damaged.
     return replace(restored, damaged=tuple(dict.fromkeys(source.damaged)))

@@ -36,9 +36,10 @@ class Look:
 
 @dataclass(slots=True, kw_only=True)
 class Verified:
-    """Every replica looked at."""
+    """Every replica looked at. unrecorded: why what was seen could not be appended to the ledger; it was seen all the same."""
 
     looks: list[Look] = field(default_factory=list)
+    unrecorded: list[LakemarkError] = field(default_factory=list)
 
     @property
     def damaged(self) -> list[Look]:
@@ -58,7 +59,11 @@ def verify(site: Site, records: Sequence[RecordState], *, tier: str | None = Non
             if place.tier in site.tiers and place.node in (None, site.node) and tier in (None, place.tier):
                 result.looks.append(look(site, found, place))
     for run in sorted({look.run for look in result.looks}):
-        record_looks(site, run, [one for one in result.looks if one.run == run and one.error is None])
+        try:
+            record_looks(site, run, [one for one in result.looks if one.run == run and one.error is None])
+        except LakemarkError as error:
+            # A full or damaged ledger is no reason to keep quiet about what the tiers hold.
+            result.unrecorded.append(error)
     return result
 
 
