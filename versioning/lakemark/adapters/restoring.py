@@ -51,7 +51,7 @@ def restore_tree(target: Path, manifest: Manifest, fetch: Fetch, *, tag: str, pr
         work = Work(tree=tree, manifest=manifest, fetch=fetch, progress=progress)
         require_space(tree, manifest.size_bytes)
         work.run(manifest.regular)
-        show(tree, place)
+        show(tree, place, manifest)
     return _restored(place, manifest, dict(work.sources), tuple(work.damaged))
 
 
@@ -70,8 +70,11 @@ def staged(target: Path, tag: str) -> Iterator[tuple[Path, Path, bool]]:
             yield target, tree, again
 
 
-def show(tree: Path, target: Path) -> None:
-    """Makes the tree durable and gives it the target's name, in one step."""
+def show(tree: Path, target: Path, manifest: Manifest) -> None:
+    """Makes the tree durable and gives it the target's name, in one step. No directory has more rights than it was saved with."""
+    for folder, _, _ in os.walk(tree, topdown=False):
+        wanted = manifest.folders.get(os.path.relpath(folder, tree), 0o755)
+        os.chmod(folder, stat.S_IMODE(os.lstat(folder).st_mode) & wanted)
     make_durable(tree)
     if target.is_dir():
         os.chmod(tree, stat.S_IMODE(target.stat().st_mode))
@@ -257,10 +260,9 @@ def own_disk() -> Iterator[None]:
 @contextmanager
 def _own_file(parent: int, name: str, file: File) -> Iterator[int]:
     """A new file for one candidate's bytes; gone again if anything goes wrong."""
-    mode = 0o777 if file.executable else 0o666
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with own_disk():
-        descriptor = os.open(name, flags, mode, dir_fd=parent)
+        descriptor = os.open(name, flags, file.rights, dir_fd=parent)
     try:
         yield descriptor
     except BaseException:

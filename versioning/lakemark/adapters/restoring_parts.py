@@ -48,7 +48,7 @@ def restore_parts(
         size_bytes = sum(file.size_bytes for file in whole) + sum(bytes_there.values())
         require_space(tree, size_bytes, sparse=sparse.paths)
         parts.run(partly, plan)
-        show(tree, place)
+        show(tree, place, manifest)
     return Restored(
         path=place,
         size_bytes=size_bytes,
@@ -138,7 +138,7 @@ class _Parts:
 
     def _make(self, file: File) -> None:
         """The file with its full size; what an interrupted restore left of it stays, to be compared."""
-        mode = 0o777 if file.executable else 0o666
+        mode = file.rights | 0o600  # it is opened again for each part
         with self.work.parent(file) as (parent, name), own_disk():
             try:
                 descriptor = os.open(name, _FLAGS, mode, dir_fd=parent)

@@ -36,7 +36,7 @@ from lakemark.adapters.files import (
 )
 from lakemark.adapters.pool import Buffers
 from lakemark.adapters.space import Space
-from lakemark.adapters.tree_files import read_tree, write_tree
+from lakemark.adapters.tree_files import read_tree, sealed_rights, write_tree
 from lakemark.adapters.tree_identity import Sealed, linked_from, linked_json, tree_of
 from lakemark.adapters.tree_landing import WAYS, Way, land_tree
 from lakemark.adapters.tree_shelf import TREE, Shelf
@@ -392,7 +392,7 @@ class TreeStore:
         with os.fdopen(open_regular(place), "rb", buffering=0) as stream:
             checked = Verified(stream, file, part_size_bytes=sealed.manifest.part_size_bytes)
             buffer = Buffers(1, copying.CHUNK_BYTES).acquire()
-            mode = 0o555 if file.executable else 0o444
+            mode = sealed_rights(file.rights)
             copying.write_stream(target, checked, file.size_bytes, buffer=buffer, mode=mode)
         return target
 

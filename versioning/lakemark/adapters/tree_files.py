@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,12 +27,13 @@ def write_tree(tree: Path, manifest: Manifest, source: Source, *, progress: Prog
     """Fills the new directory `tree`, durably, comparing what comes with the manifest: Corrupt where it differs."""
     progress.expect("copy", manifest.size_bytes)
     _make_folders(tree, manifest)
+    keep_rights(tree, manifest.folders)
     buffers = Buffers(WORKERS, copying.CHUNK_BYTES)
 
     def write(file: File) -> int:
         with source(file) as stream, buffers.take() as buffer:
             checked = Verified(stream, file, part_size_bytes=manifest.part_size_bytes)
-            mode = 0o555 if file.executable else 0o444
+            mode = sealed_rights(file.rights)
             copying.write_stream(tree / file.path, checked, file.size_bytes, buffer=buffer, mode=mode)
         return file.size_bytes
 
@@ -39,6 +41,19 @@ def write_tree(tree: Path, manifest: Manifest, source: Source, *, progress: Prog
         progress.advance(size_bytes)
     for folder, _, _ in os.walk(tree, topdown=False):
         fsync_directory(folder)
+
+
+def sealed_rights(saved: int) -> int:
+    """Of a file of ours: nobody writes, and nobody reads who could not read what the trainer saved, but its owner."""
+    return saved & 0o555 | 0o400
+
+
+def keep_rights(tree: Path, folders: Mapping[str, int]) -> None:
+    """Narrows directories of a tree of ours to what they were saved with; its owner goes on working in them."""
+    for path, mode in folders.items():
+        with suppress(FileNotFoundError, NotADirectoryError):
+            place = tree if path == "." else tree / path
+            os.chmod(place, stat.S_IMODE(os.lstat(place).st_mode) & (mode | 0o700))
 
 
 @dataclass(slots=True)

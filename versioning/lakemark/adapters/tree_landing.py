@@ -22,6 +22,7 @@ from lakemark.adapters import copying
 from lakemark.adapters.digests import digest_part, new_hash, of_parts, part_count
 from lakemark.adapters.files import fsync_directory, os_errors
 from lakemark.adapters.pool import Buffers, run_all
+from lakemark.adapters.tree_files import keep_rights, sealed_rights
 from lakemark.adapters.tree_identity import Change, FileIdentity
 from lakemark.adapters.tree_scan import Seen, changed, gone, require_closed, require_unchanged, scan
 from lakemark.errors import Incomplete, NotFound, Refused, quoted
@@ -80,6 +81,8 @@ def land_tree(source: Path, tree: Path, way: Way, *, progress: Progress, members
         raise Incomplete(f"{quoted(str(source))} holds no file", advice="Commit it once the trainer has saved.")
     with os_errors(tree):
         _make_folders(tree, found)
+        folders = _folders(base, found, whole=not names and top.is_dir())
+        keep_rights(tree, folders)
         jobs = list(_taken(base, tree, found, way))
         _wait_quiet(tree, found, way.quiet_seconds)
         require_unchanged(found, _rescan(top, names))
@@ -88,7 +91,7 @@ def land_tree(source: Path, tree: Path, way: Way, *, progress: Progress, members
         _sync_folders(tree)
     linked = {job.seen.path: job.identity for job in jobs if job.way == "link" and job.identity}
     return LandedTree(
-        manifest=Manifest(files=(*files, *_others(found))),
+        manifest=Manifest(files=(*files, *_others(found)), folders=folders),
         linked=linked,
         newest_mtime_ns=max(seen.stat.st_mtime_ns for seen in found.values() if seen.type is FileType.FILE),
         taken=tuple(seen.known for seen in found.values() if seen.known is not None),
@@ -172,7 +175,9 @@ class _Job:
 
     def _finish(self, buffers: Buffers) -> File:
         size = self.seen.stat.st_size
-        mode = 0o555 if self.seen.stat.st_mode & stat.S_IXUSR else 0o444
+        saved = stat.S_IMODE(self.seen.stat.st_mode) & 0o777
+        executable = bool(saved & stat.S_IXUSR)
+        mode = sealed_rights(saved)
         if self.target is not None:
             self.target.finish(mode)
         elif self.way == "reflink":
@@ -185,7 +190,8 @@ class _Job:
         return File(
             path=self.seen.path,
             size_bytes=size,
-            executable=mode == 0o555,  # noqa: PLR2004 - set above
+            executable=executable,
+            mode=saved if saved != (0o755 if executable else 0o644) else None,
             digest=digest.digest,
             parts=digest.parts,
             role=self.role,
@@ -362,6 +368,21 @@ def _make_folders(tree: Path, found: Mapping[str, Seen]) -> None:
     for seen in found.values():
         if seen.type is FileType.SYMLINK:
             os.symlink(str(seen.target), tree / seen.path)
+
+
+def _folders(base: Path, found: Mapping[str, Seen], *, whole: bool) -> dict[str, int]:
+    """Rights of its directories that are not the usual ones. whole: `base` itself is the checkpoint."""
+    paths = {str(above) for seen in found.values() for above in Path(seen.path).parents}
+    paths |= {seen.path for seen in found.values() if seen.type is FileType.DIRECTORY}
+    folders: dict[str, int] = {}
+    for path in sorted(paths if whole else paths - {"."}):
+        try:
+            mode = stat.S_IMODE(os.lstat(base / path).st_mode) & 0o777
+        except FileNotFoundError as error:
+            raise gone(path) from error
+        if mode != 0o755:  # noqa: PLR2004 - the usual rights
+            folders[path] = mode
+    return folders
 
 
 def _others(found: Mapping[str, Seen]) -> Iterator[File]:

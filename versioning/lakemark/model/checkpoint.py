@@ -21,6 +21,7 @@ from typing import Final, Self
 from lakemark.errors import Corrupt, Refused
 from lakemark.model.canonical import JSON, digest
 from lakemark.model.fields import Fields
+from lakemark.model.outside import permissions
 
 FORMAT: Final = "lakemark.manifest/1"
 PART_SIZE_BYTES: Final = 64 * 2**20
@@ -60,7 +61,11 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """One path of a checkpoint. `size_bytes`, `digest` and `parts` are of regular files; `target` is of symlinks."""
+    """One path of a checkpoint. `size_bytes`, `digest` and `parts` are of regular files; `target` is of symlinks.
+
+    mode: the rights a regular file was saved with, where they are not 0644, of an executable 0755. No part of what makes
+    contents equal: the same bytes with other rights are the same checkpoint.
+    """
 
     path: str
     type: FileType = FileType.FILE
@@ -70,7 +75,15 @@ class File:
     parts: tuple[str, ...] = ()
     role: str = Role.OTHER
     target: str | None = None
+    mode: int | None = field(default=None, compare=False)
     extra: Mapping[str, JSON] = field(default_factory=dict)
+
+    @property
+    def rights(self) -> int:
+        """The most that somebody who brings it back may grant."""
+        if self.mode is not None:
+            return self.mode
+        return 0o755 if self.executable else 0o644
 
     def __post_init__(self) -> None:
         check_path(self.path)
@@ -84,6 +97,7 @@ class File:
         if self.type is FileType.FILE:
             value |= {"size_bytes": self.size_bytes, "executable": self.executable, "digest": self.digest}
             value |= {"role": str(self.role)} | ({"parts": list(self.parts)} if self.parts else {})
+            value |= {} if self.mode is None else {"mode": f"{self.mode:03o}"}
         if self.type is FileType.SYMLINK:
             value["target"] = self.target
         return value | dict(self.extra)
@@ -101,6 +115,7 @@ class File:
                 parts=read.texts("parts"),
                 role=read.text("role", default=Role.OTHER.value),
                 target=read.optional_text("target"),
+                mode=None if (mode := read.optional_text("mode")) is None else permissions(mode),
                 extra=read.rest(),
             )
         except (ValueError, Refused) as error:
@@ -113,6 +128,7 @@ class Manifest:
 
     resumable: True or False where the framework was recognised, None where that is unknown.
     gaps: what is missing to resume, in words.
+    folders: rights of directories that were not 0755, by path; `.` is the checkpoint's own. As `File.mode`, no content.
     """
 
     files: tuple[File, ...]
@@ -121,6 +137,7 @@ class Manifest:
     resumable: bool | None = None
     gaps: tuple[str, ...] = ()
     part_size_bytes: int = PART_SIZE_BYTES
+    folders: Mapping[str, int] = field(default_factory=dict, compare=False)
     extra: Mapping[str, JSON] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -128,6 +145,13 @@ class Manifest:
         if paths != sorted(set(paths)):
             object.__setattr__(self, "files", _sorted_once(self.files))
         _check_tree(self.files)
+        if self.folders:
+            # Only of directories that these files make: no other path may be reached by it, whoever wrote it down.
+            known = {".", *(file.path for file in self.files if file.type is FileType.DIRECTORY)}
+            for file in self.files:
+                parts = file.path.split("/")
+                known.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
+            object.__setattr__(self, "folders", {path: mode for path, mode in self.folders.items() if path in known})
 
     @property
     def size_bytes(self) -> int:
@@ -147,6 +171,16 @@ class Manifest:
         ]
         return digest(rows)
 
+    def below(self, name: str) -> Self:
+        """What lies in its directory `name`, as a manifest of its own."""
+        inside = f"{name}/"
+        files = tuple(
+            replace(file, path=file.path[len(inside) :]) for file in self.files if file.path.startswith(inside)
+        )
+        folders = {"." if path == name else path[len(inside) :]: mode for path, mode in self.folders.items()
+                   if path == name or path.startswith(inside)}  # fmt: skip
+        return replace(self, files=files, folders=folders)
+
     def judged(self, *, framework: str, roles: Iterable[str], resumable: bool | None, gaps: Iterable[str]) -> Self:
         """The same files with a recogniser's judgement."""
         found = set(roles)
@@ -163,6 +197,7 @@ class Manifest:
             "gaps": list(self.gaps),
             "files": [file.as_json() for file in self.files],
         }
+        value |= {"folders": {path: f"{mode:03o}" for path, mode in self.folders.items()}} if self.folders else {}
         return value | dict(self.extra)
 
     @classmethod
@@ -180,6 +215,7 @@ class Manifest:
                 resumable=read.optional_flag("resumable"),
                 gaps=read.texts("gaps"),
                 files=tuple(File.from_json(item) for item in read.items("files")),
+                folders={path: permissions(mode) for path, mode in read.mapping("folders").items()},
                 extra=read.rest(),
             )
             _check_parts(made)

@@ -18,6 +18,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MD5: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _OBJECT: Final = re.compile(r"[0-9a-f]{32}(?:\.dir)?", re.ASCII)
 _PASS: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_PERMISSIONS: Final = re.compile(r"[0-7]{3}", re.ASCII)
 _DIRECTORY_OBJECT: Final = re.compile(r"[0-9a-f]{32}\.dir", re.ASCII)
 _LEDGER_SLOT: Final = re.compile(r"([a-z]{1,20})\.bundle", re.ASCII)
 
@@ -71,6 +72,11 @@ def run_name(value: object) -> str:
     if not isinstance(value, str) or not is_run(value):
         raise ValueError(f"{value!r:.80} is no run's name")
     return value
+
+
+def permissions(value: object) -> int:
+    """Three octal digits: the rights of a file or directory, without set-id and sticky bits."""
+    return int(_exactly(value, _PERMISSIONS, "three octal digits"), 8)
 
 
 def bounded(value: object, *, least: int, most: int, what: str) -> int:

@@ -98,7 +98,7 @@ def _part(manifest: Manifest, name: str, files: list[File]) -> Manifest:
     """Of one member: a file under its own name, or what is in a directory."""
     if [file.path for file in files] == [name]:
         return replace(manifest, files=() if files[0].type is FileType.DIRECTORY else tuple(files))
-    return replace(manifest, files=tuple(replace(file, path=file.path.partition("/")[2]) for file in files))
+    return manifest.below(name)
 
 
 def _is_file(manifest: Manifest, name: str) -> bool:
