@@ -14,7 +14,7 @@ from lakemark.services import data_note, pins
 from lakemark.services.bind import Steps, bind, bind_run
 from lakemark.services.close_run import close_run
 from lakemark.services.invariants import sampled_data, violations
-from lakemark.services.observe import observe, stands_still
+from lakemark.services.observe import head_at, observe, stands_still
 from lakemark.services.open_run import Opening, open_run
 from lakemark.services.rollback_request import plan, request
 from lakemark.services.status import problems_of_data
@@ -268,6 +268,34 @@ def test_tags_and_commits_are_not_observed(world):
         False,
         False,
     ]
+
+
+def test_what_we_saw_of_a_branch_is_told_while_the_server_is_away(world):
+    head = world.open().data[0].commit
+    observe(world.site())
+    world.data.reachable = False
+    assert not stands_still(world.site(), "data", "main")
+    assert head_at(world.site(), "data", "main", world.clock()).commit == head
+
+
+class Listing(MemoryData):
+    """Counts lists of branches."""
+
+    lists = 0
+
+    def branches(self, repository, *, prefix=""):
+        Listing.lists += 1
+        return super().branches(repository, prefix=prefix)
+
+
+def test_one_list_serves_all_branches_of_a_repository(world):
+    head = world.data.head("data", "main")
+    for number in range(12):
+        world.data.set_branch("data", f"branch-{number}", head)
+        world.open(f"run-{number}", data=[f"data/branch-{number}"], watch=None)
+    world.data.__class__ = Listing
+    assert len(observe(world.site()).said) == 12
+    assert Listing.lists == 1
 
 
 class Proxied(MemoryData):

@@ -25,13 +25,25 @@ class Observed:
 
 
 def observe(site: Site) -> Observed:
-    """Looks at every branch an open run was opened on, each on its own; appends the heads that moved."""
+    """Looks at every branch an open run was opened on, by one list of each repository; appends the heads that moved.
+
+    That a branch is where it is, or gone, is said by the repository's own list: a 404 may be anybody's on the way.
+    """
     data, result = versions(site), Observed()
+    wanted: dict[str, list[str]] = {}
     for repository, branch in sorted(watched(site)):
+        wanted.setdefault(repository, []).append(branch)
+    for repository, names in wanted.items():
         try:
-            result.said.extend(_look(site, data, repository, branch))
+            heads = data.branches(repository, prefix=names[0] if len(names) == 1 else "")
         except LakemarkError as error:
-            result.failed.append((f"the data branch {repository}/{branch}", error))
+            result.failed.extend((f"the data branch {repository}/{name}", error) for name in names)
+            continue
+        for name in names:
+            try:
+                result.said.extend(_look(site, data, repository, name, head=heads.get(name)))
+            except LakemarkError as error:
+                result.failed.append((f"the data branch {repository}/{name}", error))
     return result
 
 
@@ -50,10 +62,15 @@ def watched(site: Site) -> set[tuple[str, str]]:
 
 
 def stands_still(site: Site, repository: str, name: str) -> bool:
-    """Whether what data was asked for by is a commit's id or a tag: where it is, it was at any time."""
-    return is_commit_id(name) or (
-        versions(site).head(repository, name) is None and _is_tag(versions(site), repository, name)
-    )
+    """Whether what data was asked for by is a commit's id or a tag: where it is, it was at any time.
+
+    What we saw as a branch ourselves is one, and the server need not be asked.
+    """
+    if is_commit_id(name):
+        return True
+    if any(seen.commit for seen in site.ledger.site().heads.get((repository, name), ())):
+        return False
+    return versions(site).head(repository, name) is None and _is_tag(versions(site), repository, name)
 
 
 def head_at(site: Site, repository: str, branch: str, at: datetime) -> HeadAt:
@@ -72,14 +89,10 @@ def head_at(site: Site, repository: str, branch: str, at: datetime) -> HeadAt:
     return HeadAt(commit=seen.commit, precision=f"observed; may have moved between {start} and {end}")
 
 
-def _look(site: Site, data: DataVersions, repository: str, branch: str) -> list[str]:
-    commit = data.head(repository, branch)
-    # A 404 may be anybody's on the way: that a branch is gone is said by the repository's own list, and by nothing else.
-    if commit is None:
-        commit = data.branches(repository, prefix=branch).get(branch)
-    if commit is None and _is_tag(data, repository, branch):
+def _look(site: Site, data: DataVersions, repository: str, branch: str, *, head: str | None) -> list[str]:
+    if head is None and _is_tag(data, repository, branch):
         return []
-    now = site.now()
+    commit, now = head, site.now()
     before = site.journal.last_looked(f"branch:{repository}/{branch}")
 
     def decide(state: SiteState) -> Draft:
