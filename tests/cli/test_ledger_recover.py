@@ -205,6 +205,33 @@ def test_a_damaged_ledger_is_red_and_comes_back(lived, name):
     assert lived.ok("ledger", "recover")["recovered"] == {"entries": 0, "records": 0}
 
 
+def test_a_manifest_cut_off_is_red_and_comes_from_a_tier(lived):
+    """An old record's, in no pack: everything else goes on, and reading it once brings it back."""
+    record = next(one["record"] for one in lived.ok("ls", "r1")["records"] if one["step"] == 100)
+    entry = next(
+        one for one in lived.ok("log", "r1")["entries"] if one["kind"] == "committed" and one["record"] == record
+    )
+    found = GitLedger(ledger(lived))
+    commit = found.revision("r1", entry["sequence"])
+    found.close()
+    shutil.rmtree(ledger(lived) / "lakemark" / "recent", ignore_errors=True)
+    place = loose(lived, commit, "manifest.json")
+    cut(place)
+    state = lived("status", "--json")
+    assert state.code == 4
+    assert any("object" in one["what"] and "damaged" in one["what"] for one in state.json["problems"])
+    before = (lived.home / "cold/lakemark/ledger.bundle").read_bytes()
+    lived.ok("restore", f"id:{record}", "--to", lived.home / "back")
+    assert place.stat().st_size > 0
+    assert lived.ok("status")["ok"]
+    cut(place)
+    lived.ok("commit", lived.save(900), "--run", "r1", "--step", "900")
+    without_journal(lived)  # so that a copy is due
+    lived.ok("sweep")
+    assert (lived.home / "cold/lakemark/ledger.bundle").read_bytes() != before
+    assert lived.ok("verify", "--invariants")["violations"] == []
+
+
 def test_each_row_of_the_page_is_tested():
     page = (Path(__file__).parents[2] / "docs/lost-ledger.md").read_text(encoding="utf-8")
     rows = [line.split(" | ")[0].removeprefix("| ") for line in page.splitlines() if line.startswith("| ")]

@@ -327,3 +327,59 @@ def test_others_who_append_are_not_taken_for_a_loss(world):
         sweep(there)
     assert look(here) == ()
     assert timedelta(0) < world.clock() - world.latest().recorded_at
+
+
+# One bad object
+
+
+def test_a_damaged_manifest_comes_from_a_tier_and_stops_nothing(world):
+    world.open()
+    world.saves(100, 200)
+    world.clock.wait(hours=2)
+    world.sweep()
+    record = world.at(100).record.id
+    world.ledger.damage(RUN, record)
+    site = world.site()
+    restore(site, RUN, record, to=OUT.with_name("back"))
+    assert world.ledger.manifest(RUN, record) == site.tiers["warm"].load(record).manifest  # and it is back where it was
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_one_damaged_object_stops_neither_the_look_at_linked_files_nor_the_copies(world, keeps):
+    world.open()
+    world.saves(100, 200)
+    world.clock.wait(hours=2)
+    world.sweep()
+    record = world.at(100).record.id
+    world.ledger.damage(RUN, record)
+    if not keeps:
+        for shelf in world.shelves.values():
+            shelf.markers.pop(record, None)
+        world.hot._tier.sealed.pop(record, None)
+    before = dict(world.shelves["warm"].ledger)
+    world.save(300)
+    world.clock.wait(hours=2)
+    world.disk.write(OUT / "step-200" / "model.bin", b"written over")
+    swept = world.sweep()
+    assert any("llama@200 in hot may have changed" in said for said in swept.said)
+    assert world.at(300)
+    assert (world.shelves["warm"].ledger != before) is keeps
+
+
+def test_another_record_s_manifest_is_not_taken_for_it(world):
+    from dataclasses import replace
+
+    from lakemark.errors import Corrupt
+
+    world.open()
+    world.saves(100, 200)
+    world.clock.wait(hours=2)
+    world.sweep()
+    one, two = world.at(100).record.id, world.at(200).record.id
+    for shelf in world.shelves.values():
+        if one in shelf.markers:
+            shelf.markers[one] = replace(shelf.markers[one], manifest=world.ledger.manifest(RUN, two))
+    world.hot._tier.sealed.pop(one, None)
+    world.ledger.damage(RUN, one)
+    with pytest.raises(Corrupt):
+        world.site().ledger.manifest(RUN, one)

@@ -85,7 +85,7 @@ class World:
             node="node-a",
             actor=actor,
             home=Path("/home"),
-            ledger=GuardedLedger(self.ledger, self.journal),
+            ledger=GuardedLedger(self.ledger, self.journal, stores=tiers.values),
             hot=self.hot,
             tiers=tiers,
             data=self.data,

@@ -262,15 +262,15 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
 
     settings = parts.settings
     _require_unsigned(settings)
-    journal = parts.journal
+    journal, tiers = parts.journal, Stores(parts)
     return Site(
         name=settings.site,
         node=settings.node,
         actor=actor or f"{getpass.getuser()}@{settings.node}",
         home=parts.loaded.home,
-        ledger=GuardedLedger(parts.ledger, journal),
+        ledger=GuardedLedger(parts.ledger, journal, stores=tiers.values),
         hot=parts.hot,
-        tiers=Stores(parts),
+        tiers=tiers,
         data=parts.data,
         workspace=LocalWorkspace(data_endpoint=settings.data.endpoint if settings.data else None),
         journal=journal,

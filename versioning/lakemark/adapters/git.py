@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 
 import pygit2
 
-from lakemark.adapters import git_copies, git_pack, git_refs, git_tree
+from lakemark.adapters import git_copies, git_objects, git_pack, git_refs, git_tree
 from lakemark.adapters.files import fsync_directory, make_directories, os_errors, remove_tree, rename_new
 from lakemark.adapters.git_bundle import bundled
 from lakemark.adapters.git_history import History, Pointer, Recent, S
@@ -220,6 +220,20 @@ class GitLedger:
                         objects=None if objects is None else objects_from(objects),
                     ),
                 )
+
+    def put_manifest(self, run: str, record: str, manifest: Manifest) -> bool:
+        with self._guard:
+            history = self._run_history(run)
+            found = history.state.records.get(record)
+            commit = None if found is None else history.commit(found.sequence)
+            if commit is None:
+                return False
+            with git_errors(self.path):
+                item = git_tree.read_items(self._git(), commit, ("manifest.json",)).get("manifest.json")
+        if item is None:
+            return False
+        with os_errors(self.path):
+            return git_objects.write_again(self.path, "blob", str(item.oid), git_tree.manifest_bytes(manifest))
 
     def is_whole(self) -> bool:
         return git_copies.is_whole(self.path)

@@ -63,6 +63,15 @@ class Made:
             _write_loose(self._path, oid, self._framed[oid])
 
 
+def write_again(path: Path, kind: str, oid: str, data: bytes) -> bool:
+    """Writes an object that is known by its id where it is missing or damaged. False for other bytes: nothing is written."""
+    framed = b"%s %d\0" % (kind.encode(), len(data)) + data
+    if _oid(framed) != oid:
+        return False
+    _write_loose(path, oid, framed)
+    return True
+
+
 def put_back(path: Path) -> int:
     """Writes anew what the copies hold and the repository at `path` lacks, or has damaged; answers how many objects."""
     count = 0

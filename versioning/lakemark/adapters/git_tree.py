@@ -18,6 +18,7 @@ from lakemark.adapters.files import as_ours, os_errors
 from lakemark.adapters.git_objects import Made, put_back
 from lakemark.errors import Corrupt, Denied, LakemarkError, NoRoom, NotFound, quoted
 from lakemark.model.canonical import canonical
+from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import Contents, Entry
 from lakemark.model.record import DataKind, Record
 
@@ -92,10 +93,15 @@ def own_files(entry: Entry, contents: Contents) -> dict[str, bytes]:
     if contents.record is not None:
         files["record.json"] = canonical(contents.record.as_json()) + b"\n"
     if contents.manifest is not None:
-        files["manifest.json"] = canonical(contents.manifest.as_json()) + b"\n"
+        files["manifest.json"] = manifest_bytes(contents.manifest)
     if contents.objects is not None:
         files["objects.json"] = canonical(contents.objects) + b"\n"
     return files
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """manifest.json, as every tree has it."""
+    return canonical(manifest.as_json()) + b"\n"
 
 
 def write_items(made: Made, files: Mapping[str, bytes]) -> dict[str, Item]:

@@ -94,6 +94,9 @@ class Ledger(Protocol):
     def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Contents]]:
         """Entries up to `revision`, of a copy that was taken, that `branch` does not hold, in order; with manifests."""
 
+    def put_manifest(self, run: str, record: str, manifest: Manifest) -> bool:
+        """Writes a record's manifest back, durably, where it is damaged or gone. False where these are not its very bytes."""
+
     def is_whole(self) -> bool:
         """Whether all that a branch leads to is there and readable. Reads everything."""
 

@@ -7,6 +7,7 @@ Beside it each tier keeps one of each of the last seven days on which it was ren
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from typing import BinaryIO, Final
 
@@ -29,7 +30,12 @@ def keep_copies(site: Site) -> dict[str, LakemarkError]:
     failed: dict[str, LakemarkError] = {}
     if not due:
         return failed
-    with site.ledger.bundle() as bundle:
+    with ExitStack() as stack:
+        try:
+            bundle = stack.enter_context(site.ledger.bundle())
+        except Corrupt:
+            _mend_manifests(site)
+            bundle = stack.enter_context(site.ledger.bundle())
         for store in due:
             try:
                 require_identity(site, store)
@@ -40,6 +46,14 @@ def keep_copies(site: Site) -> dict[str, LakemarkError]:
             else:
                 site.journal.looked(_key(site, store), at=now)
     return failed
+
+
+def _mend_manifests(site: Site) -> None:
+    """Of each that is damaged a tier has the bytes, and reading it writes them back: one must not stop every copy."""
+    for run in site.ledger.runs():
+        for record in list(site.ledger.run(run).records):
+            with suppress(LakemarkError):
+                site.ledger.manifest(run, record)
 
 
 def _due(site: Site, store: CheckpointStore, now: datetime) -> bool:

@@ -6,17 +6,18 @@ also asks the tiers' copies of the ledger and the sealed trees, and what they kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
 from typing import BinaryIO, Final
 
-from lakemark.errors import InDistress, LakemarkError
+from lakemark.errors import Corrupt, InDistress, LakemarkError, NotFound
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import SITE, Contents, Draft, Entry, Stamp
 from lakemark.model.ledger import RunState
+from lakemark.model.record import require_own
 from lakemark.model.site_ledger import SiteState
 from lakemark.model.soundness import HERE, Lack, Seen, in_words, lacks
-from lakemark.ports import CheckpointStore, Site
+from lakemark.ports import Checkpoint, CheckpointStore, Site
 from lakemark.ports.ledger import Ledger
 from lakemark.ports.local import Journal
 
@@ -63,11 +64,15 @@ class GuardedLedger:
     """`ports.Ledger` that appends nothing to a ledger in distress, and remembers in `journal` what it appended.
 
     Raises InDistress from `append` and `append_site`. `inner` is the ledger itself, for the recovery.
+
+    stores: that keep records of checkpoints. A manifest that the ledger has damaged comes from one of them, proven by the
+    record's id, and is written back where that can be.
     """
 
-    def __init__(self, inner: Ledger, journal: Journal) -> None:
+    def __init__(self, inner: Ledger, journal: Journal, *, stores: Callable[[], Iterable[CheckpointStore]]) -> None:
         self.inner = inner
         self._journal = journal
+        self._stores = stores
         self._looked = False
 
     @property
@@ -126,16 +131,48 @@ class GuardedLedger:
         return self.inner.entries(branch, after=after)
 
     def manifest(self, run: str, record: str) -> Manifest:
-        return self.inner.manifest(run, record)
+        try:
+            return self.inner.manifest(run, record)
+        except (Corrupt, NotFound):
+            known = self.inner.run(run).records.get(record)
+            held = next(self._held(record), None) if known is not None else None
+            if known is None or held is None:
+                raise
+            found = held.manifest
+            with suppress(LakemarkError):  # a disk that is full, or only read, keeps nobody from reading
+                self.inner.put_manifest(run, record, found)
+            return found
 
     def objects(self, run: str, record: str, tier: str) -> Mapping[str, str]:
-        return self.inner.objects(run, record, tier)
+        try:
+            return self.inner.objects(run, record, tier)
+        except Corrupt:
+            held = next(self._held(record, tier=tier), None)
+            if held is None:
+                raise
+            return held.objects
+
+    def put_manifest(self, run: str, record: str, manifest: Manifest) -> bool:
+        return self.inner.put_manifest(run, record, manifest)
 
     def revision(self, branch: str, sequence: int) -> str:
         return self.inner.revision(branch, sequence)
 
     def bundle(self) -> AbstractContextManager[BinaryIO]:
         return self.inner.bundle()
+
+    def _held(self, record: str, *, tier: str | None = None) -> Iterator[Checkpoint]:
+        """What stores say of the record, where that is its own: the next is asked where one is away or says another's."""
+        for store in self._stores():
+            if tier not in (None, store.name):
+                continue
+            try:
+                held = store.load(record)
+                require_own(held.record, held.manifest)
+            except LakemarkError:
+                continue
+            if held.record.id == record:
+                yield held
 
     def _require(self, branch: str) -> None:
         """All branches once, then the one: another process may have found out meanwhile."""

@@ -132,7 +132,11 @@ def suspects(site: Site) -> list[str]:
             replica = found.replicas.get(site.hot.place)
             if replica is None or not replica.linked or not replica.sound:
                 continue
-            damages = site.hot.changed(checkpoint(site, found))
+            try:
+                damages = site.hot.changed(checkpoint(site, found))
+            except LakemarkError as error:  # of one record; the others are looked at
+                said.append(f"{run}@{found.record.step} in {site.hot.name} could not be looked at: {error}")
+                continue
             if damages:
                 note_suspect(site, found, replica.place, damages)
                 said.append(f"{run}@{found.record.step} in {site.hot.name} may have changed: {damages[0].why}")

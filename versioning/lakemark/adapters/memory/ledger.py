@@ -69,6 +69,7 @@ class MemoryLedger:
         self._newest: dict[tuple[str, str], datetime] = {}
         self._manifests: dict[tuple[str, str], Manifest] = {}
         self._objects: dict[tuple[str, str, str], Mapping[str, str]] = {}
+        self._damaged: set[tuple[str, str]] = set()
         self._lock = RLock()
 
     @property
@@ -112,6 +113,16 @@ class MemoryLedger:
         for row in rows:
             yield row.read()
 
+    def damage(self, run: str, record: str) -> None:
+        """Of the manifest nothing is left that can be read."""
+        self._damaged.add((run, record))
+
+    def put_manifest(self, run: str, record: str, manifest: Manifest) -> bool:
+        if self._manifests.get((run, record)) != manifest:
+            return False
+        self._damaged.discard((run, record))
+        return True
+
     def is_whole(self) -> bool:
         return True
 
@@ -139,6 +150,8 @@ class MemoryLedger:
 
     def manifest(self, run: str, record: str) -> Manifest:
         found = self._manifests.get((run, record))
+        if (run, record) in self._damaged:
+            raise Corrupt(f"the manifest of {record[:12]} can't be read", advice="lakemark verify --invariants")
         if found is None:
             raise NotFound(f"{run} has no manifest of {record[:12]}", advice=f"See `lakemark ls {run}`.")
         return found
@@ -171,6 +184,8 @@ class MemoryLedger:
     @contextmanager
     def bundle(self) -> Iterator[BinaryIO]:
         """All entries that a branch reaches, and the tips."""
+        if self._damaged:
+            raise Corrupt("an object of the ledger can't be read", advice="lakemark verify --invariants")
         with self._lock:
             tips = dict(self.tips())
             reached = {revision for tip in tips.values() for revision in self._history(tip)}
