@@ -8,7 +8,9 @@ from lakemark.services.demote import demote
 from lakemark.services.replicate import replicate
 from lakemark.services.restore import restore
 from lakemark.services.sweep import sweep
+from lakemark.services.unshare import unshare
 from lakemark.services.verify import verify
+from tests.services.crashing import At, Killed
 from tests.services.world import OUT, RUN, files
 from tests.support.faulty_store import Always, Cut, Eio, FaultyStore, Flip, Lie, Reset
 
@@ -172,3 +174,42 @@ def test_a_machine_that_only_reads_still_refuses_nothing(world, saved):
     with pytest.raises((Corrupt, Refused)):
         restore(world.site(reads_only=True), RUN, saved, to=OUT.with_name("back"))
     assert replica(world, saved, world.hot.place).sound
+
+
+@pytest.mark.parametrize("lie", [Lie(), Lie(missing=True)], ids=str)
+def test_a_tree_without_an_entry_is_not_undone_for_one_bad_reading(world, lie):
+    world.open()
+    world.save(100)
+    world.clock.wait(seconds=10)
+    kill = At("commit.adopted", lambda: (_ for _ in ()).throw(Killed("commit.adopted")))
+    with pytest.raises(Killed):
+        sweep(world.site(progress=kill), move=False)
+    world.restart()
+    world.forget(100)
+    with_faults(world, hot={"verify": [lie]})
+    sweep(world.site(), move=False)
+    assert world.at(100).replicas[world.hot.place].sound
+    assert world.hot.holds(world.hot.load(world.at(100).record.id))
+
+
+def test_a_linked_only_copy_is_not_given_up_for_one_bad_reading(world, saved):
+    with_faults(world, hot={"verify": [Lie()]})
+    unshare(world.site(), world.state())
+    found = replica(world, saved, world.hot.place)
+    assert found.sound
+    assert not world.hot.verify(world.hot.load(saved), progress=world.site().progress)
+
+
+def test_a_repair_without_a_right_source_takes_nothing_away(world, saved):
+    replicate(world.site(), RUN, saved, to="warm")
+    rot(world, saved)
+    digest = next(file.digest for file in world.ledger.manifest(RUN, saved).files if file.path == "model.bin")
+    world.shelves["warm"].objects[digest] = b"rotten too"
+    assert len(verify(world.site(), [world.state().records[saved]]).damaged) == 2
+    hot, warm = dict(files(world.disk, world.hot.path(world.hot.load(saved)))), dict(world.shelves["warm"].objects)
+    for tier in ("hot", "warm"):
+        with pytest.raises(SourceDamaged):
+            replicate(world.site(), RUN, saved, to=tier)
+    assert files(world.disk, world.hot.path(world.hot.load(saved))) == hot
+    assert world.shelves["warm"].objects == warm
+    assert saved in world.shelves["warm"].markers

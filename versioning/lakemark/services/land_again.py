@@ -16,6 +16,7 @@ from lakemark.model.ledger import RecordState, Replica, RunState
 from lakemark.ports import Checkpoint, Landed, Site
 from lakemark.services.appending import Settled, checkpoint, require_identity, require_writable
 from lakemark.services.verify import look, record_looks
+from lakemark.services.witness import read_back
 
 
 def has_sound_replica(site: Site, found: RecordState) -> bool:
@@ -55,7 +56,7 @@ def land_again(site: Site, found: RecordState, landed: Landed) -> None:
 
 def stands_wrong(site: Site, held: Checkpoint) -> bool:
     """Whether hot has a tree of that name whose bytes are not the checkpoint's: nothing may be kept for its sake."""
-    return site.hot.holds(held) and bool(site.hot.verify(held, progress=site.progress))
+    return site.hot.holds(held) and bool(read_back(site.hot, held, progress=site.progress).damages)
 
 
 def _is_sound(site: Site, found: RecordState, replica: Replica) -> bool:

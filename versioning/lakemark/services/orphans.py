@@ -16,6 +16,7 @@ from lakemark.ports import Checkpoint, Site
 from lakemark.services.appending import Settled
 from lakemark.services.sealed_saves import WAITS
 from lakemark.services.soundness import require_sound
+from lakemark.services.witness import read_back
 
 
 class Orphan(Enum):
@@ -31,7 +32,8 @@ class Orphan(Enum):
 def settle_orphan(site: Site, sealed: Checkpoint, *, keep: bool = False) -> Orphan:
     """Finishes or undoes one; with `keep` none is undone. Raises InDistress, and what `append` does."""
     told = keep or bool(sealed.entry.get(WAITS)) or sealed.record.id in site.hot.recorded()
-    if site.hot.verify(sealed, progress=site.progress):
+    # Two readings: undoing it may undo all there is.
+    if read_back(site.hot, sealed, progress=site.progress).damages:
         return Orphan.DAMAGED if told else _undone(site, sealed)
     outcome = _append(site, sealed, told=told)
     return _undone(site, sealed) if outcome is Orphan.UNDONE else outcome

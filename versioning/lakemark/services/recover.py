@@ -25,6 +25,7 @@ from lakemark.services.appending import Settled
 from lakemark.services.orphans import Orphan, settle_orphan
 from lakemark.services.register_tiers import register_tier
 from lakemark.services.soundness import known_lacks, look, unguarded
+from lakemark.services.witness import read_back
 
 
 @dataclass(slots=True, kw_only=True)
@@ -267,7 +268,7 @@ def _readopted(site: Site, store: CheckpointStore, held: Checkpoint, result: Rec
         if outcome is not Orphan.DAMAGED or record.id not in site.hot.recorded():
             result.missing.append(f"{_shown(record)} in {store.name}: {outcome.value}")
             return False
-    damages = store.verify(held, progress=site.progress)
+    damages = read_back(store, held, progress=site.progress).damages
     _commit(site, held)
     site.progress.step("recover.committed")
     if damages:

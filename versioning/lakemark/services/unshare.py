@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 
 from lakemark.errors import Corrupt, LakemarkError
 from lakemark.model.canonical import JSON
@@ -13,6 +14,7 @@ from lakemark.model.sharing import alone_by_link
 from lakemark.ports import Site
 from lakemark.services.appending import Settled, checkpoint
 from lakemark.services.sources import note_damage
+from lakemark.services.witness import read_back
 
 
 def unshare(site: Site, state: RunState) -> None:
@@ -44,11 +46,10 @@ def unshare_due(site: Site, run: str, *, slower: Collection[str]) -> list[tuple[
 
 def _copied(site: Site, found: RecordState) -> None:
     held = checkpoint(site, found)
-    try:
+    with suppress(Corrupt):
         site.hot.unshare(held, progress=site.progress)
-        damages = site.hot.verify(held, progress=site.progress)
-    except Corrupt:
-        damages = site.hot.verify(held, progress=site.progress)
+    # One reading is no proof, neither that of the copying nor the next one alone.
+    damages = read_back(site.hot, held, progress=site.progress).damages
     if damages:
         note_damage(site, found, site.hot.place, damages)
     else:
