@@ -381,9 +381,8 @@ def test_two_open_runs_do_not_save_within_each_other(cli):
         assert "where the open run r1 saves" in error["message"]
     cli.ok("run", "open", "r1", "--watch", "out/inner")
     assert "it holds " in cli.fails("run", "open", "r2", "--watch", "out")["message"]
-    cli.ok("run", "open", "r3", "--watch", "out/inner")
-    for run in ("r1", "r3"):
-        cli.ok("run", "close", run, "--reason", "over")
+    assert cli.fails("run", "open", "r3", "--watch", "out/inner")["exit_code"] == 7
+    cli.ok("run", "close", "r1", "--reason", "over")
     cli.ok("run", "open", "r2", "--watch", "out")
 
 

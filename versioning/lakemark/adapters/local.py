@@ -153,12 +153,18 @@ def _files(path: Path, members: Sequence[Path]) -> Iterator[OnDisk]:
     for top in members or (Path(os.path.realpath(path)),):
         found = os.lstat(top)
         if stat.S_ISREG(found.st_mode):
-            yield OnDisk(path=top.name, file=known_file(os.fspath(top), found), names=found.st_nlink)
+            name = _inside(top, path) if members else top.name
+            yield OnDisk(path=name, file=known_file(os.fspath(top), found), names=found.st_nlink)
         elif stat.S_ISDIR(found.st_mode):
-            prefix = f"{top.name}/" if members else ""
+            prefix = f"{_inside(top, path)}/" if members else ""
             for name, below in _walk(os.fspath(top), ""):
                 known = known_file(f"{top}/{name}", below)
                 yield OnDisk(path=f"{prefix}{name}", file=known, names=below.st_nlink)
+
+
+def _inside(member: Path, path: Path) -> str:
+    """What a manifest calls a member of the checkpoint `path`."""
+    return member.relative_to(path.parent).as_posix() if member.is_relative_to(path.parent) else member.name
 
 
 def _walk(folder: str, prefix: str) -> Iterator[tuple[str, os.stat_result]]:

@@ -99,16 +99,20 @@ def land_tree(source: Path, tree: Path, way: Way, *, progress: Progress, members
 
 
 def place_of(source: Path, members: Sequence[Path]) -> tuple[Path, tuple[str, ...]]:
-    """What is to be scanned, a link to it resolved, and which names in it; none: all. Refused where members lie apart."""
+    """What is to be scanned, a link to it resolved, and which paths in it; none: all.
+
+    Refused where members don't lie beneath the folder that `source` is in: then they are not one checkpoint.
+    """
     if not members:
         return Path(os.path.realpath(source)), ()
-    folders = {member.parent for member in members}
-    names = tuple(sorted({member.name for member in members}))
-    if len(folders) > 1 or not all(names):
+    base = source.parent
+    if not all(member != base and member.is_relative_to(base) for member in members):
+        folders = len({member.parent for member in members})
         raise Refused(
-            f"what {quoted(str(source))} consists of lies in {len(folders)} folders", advice="Commit each on its own."
+            f"what {quoted(str(source))} consists of lies in {folders} folders, not all of them in {quoted(str(base))}",
+            advice="`lakemark inspect` of the folder above them says what belongs together, and by which path.",
         )
-    return Path(os.path.realpath(folders.pop())), names
+    return Path(os.path.realpath(base)), tuple(sorted({member.relative_to(base).as_posix() for member in members}))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from lakemark.model.names import original
 from lakemark.model.wording import ago, instant, size
 
-__all__ = ["AMBER", "RED", "SHORT", "ago", "coloured", "instant", "pairs", "plain", "short", "size", "table"]
+__all__ = [
+    "AMBER",
+    "RED",
+    "SHORT",
+    "ago",
+    "as_typed",
+    "coloured",
+    "instant",
+    "pairs",
+    "plain",
+    "short",
+    "size",
+    "table",
+]
 
 RED: Final = 31
 AMBER: Final = 33
 """ANSI's numbers of a terminal's red and yellow."""
 
 SHORT: Final = 12
+_MAPPED: Final = re.compile(r"(?<![\w./-])x-(?:[0-9a-f]{2})+(?![\w/-]|\.\w)", re.ASCII)
 
 
 def short(identity: str | None) -> str:
@@ -23,9 +40,16 @@ def short(identity: str | None) -> str:
     return identity[:SHORT] if identity else "-"
 
 
+def as_typed(text: str) -> str:
+    """With the names of runs as people typed them, fit to be pasted into a shell; in paths they stay as they are there."""
+    if _MAPPED.fullmatch(text):
+        return original(text)
+    return _MAPPED.sub(lambda match: shlex.quote(original(match[0])), text) if "x-" in text else text
+
+
 def plain(text: object) -> str:
-    """One line that can't harm a terminal: control characters come out as escapes."""
-    given = str(text)
+    """One line that can't harm a terminal: control characters come out as escapes, and run names as they were typed."""
+    given = as_typed(str(text))
     return given if given.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in given)
 
 

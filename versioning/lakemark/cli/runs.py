@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +15,7 @@ from lakemark.cli.options import Reason, Whole, absolute, require_kept
 from lakemark.cli.output import ago, instant, pairs, short, table
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.cli.watchable import require_alone, require_watchable
-from lakemark.errors import Usage
+from lakemark.errors import Refused, Usage, quoted
 from lakemark.model.instants import to_text
 from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.names import original, run_for
@@ -114,14 +115,16 @@ def _opened(here: Session, done: service_opening.Opened) -> Answer:
         if made is not None and made.why_plain:
             here.note(f"the pin of {ref.repository}@{short(ref.commit)} is {made.strength}: {made.why_plain}")
     document = {"run": done.run, "timeline": done.timeline, "attempt": done.attempt, "data": data}
+    export = f"export LAKEMARK_RUN_FILE={shlex.quote(str(done.run_file))}"
     lines = pairs(
         [
             ("run", f"{done.run}, timeline {done.timeline}, attempt {done.attempt}"),
             *(("data", f"{row['uri']} ({_pinned(row)})") for row in data),
             ("run file", done.run_file),
+            ("for the trainer", export),
         ]
     )
-    return Answer(document={**document, "run_file": str(done.run_file)}, lines=lines)
+    return Answer(document={**document, "run_file": str(done.run_file), "export": export}, lines=lines)
 
 
 def _pinned(row: Mapping[str, Any]) -> str:
@@ -248,8 +251,12 @@ def _named(here: Session, written: str) -> str:
         name = run_for(written)
     except ValueError as error:
         raise Usage(str(error), advice="Use lower-case letters, digits and single . _ - between them.") from None
-    if name != written:
-        here.note(f"{written!r} is no run name: it is kept as {name}")
+    known = [one for one in here.history.runs() if one != name and original(one).lower() == written.lower()]
+    if known and name not in here.history.runs():
+        raise Refused(
+            f"there is a run {quoted(original(known[0]))}, which {quoted(written)} differs from only in case",
+            advice="Open that one, or choose a name that people can tell from it.",
+        )
     return name
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lakemark.cli.options import is_directory
-from lakemark.errors import Usage, quoted
+from lakemark.errors import Refused, Usage, quoted
 
 if TYPE_CHECKING:
     from lakemark.cli.session import Session
@@ -32,7 +32,10 @@ def require_watchable(here: Session, path: Path, *, option: str = "--watch") -> 
 
 
 def require_alone(here: Session, run: str, path: Path) -> None:
-    """Raises Usage where `path` lies in a directory of another open run, or holds one: its finds would be both runs'."""
+    """Raises Usage where `path` lies in a directory of another open run, or holds one, Refused where it is that very one.
+
+    Its finds would be both runs'.
+    """
     from lakemark.services.find_saves import directories
 
     real = Path(os.path.realpath(path))
@@ -42,7 +45,12 @@ def require_alone(here: Session, run: str, path: Path) -> None:
             continue
         for place in directories(here.site, state):
             theirs = Path(os.path.realpath(place))
-            if theirs != real and (real.is_relative_to(theirs) or theirs.is_relative_to(real)):
+            if theirs == real:
+                raise Refused(
+                    f"--watch {quoted(str(path))}: the open run {other} saves there",
+                    advice=f"Let {run} save elsewhere, or close that one first: lakemark run close {other} --reason …",
+                )
+            if real.is_relative_to(theirs) or theirs.is_relative_to(real):
                 how = "lies in" if real.is_relative_to(theirs) else "holds"
                 raise Usage(
                     f"--watch {quoted(str(path))}: it {how} {quoted(str(place))}, where the open run {other} saves",

@@ -158,6 +158,10 @@ def _takes_members(bench: Bench) -> None:
     bench.store.discard(bench.land(folder / "50", members=members, progress=other))
     late = Meddler(lambda: (folder / "50_gda/late").write_bytes(b"late"))
     raises(lambda: bench.land(folder / "50", members=members, progress=late), Incomplete, "a member that grew")
+    nested = bench.land(folder / "50", members=[folder / "50.index", folder / "50_gda/a"])
+    paths = {file.path for file in nested.manifest.files}
+    require(paths == {"50.index", "50_gda/a/b"}, f"of members in several folders, the manifest has {sorted(paths)}")
+    bench.store.discard(nested)
     (folder / "weights.bin").unlink()
     raises(lambda: bench.land(folder / "50", members=members), Incomplete, "a member that is gone")
     apart = [folder / "50.index", bench.save({"51.index": b"elsewhere"}) / "51.index"]

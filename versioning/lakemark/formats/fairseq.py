@@ -118,6 +118,8 @@ def _holes(names: tuple[str, ...]) -> list[str]:
         seen = {one[axis] for one in numbers}
         count *= len(seen)
         problems.append(sets.holes("shard", seen))
+    if count == 1:
+        return [f"shard {numbers[0][0]} alone: shards come in several"]
     said = [problem for problem in problems if problem]
     return said or ([f"{count - len(numbers)} of {count} shards missing"] if count > len(numbers) else [])
 

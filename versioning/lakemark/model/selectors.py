@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 from lakemark.errors import NoRecordAsOf, NotFound, Usage, quoted
 from lakemark.model.instants import duration, from_text
 from lakemark.model.ledger import RecordState, RunState
-from lakemark.model.names import run_for
+from lakemark.model.names import original, run_for
 from lakemark.model.timeline import as_of, latest, lineage, usable
 
 SHORTEST_PREFIX: Final = 8
@@ -181,7 +181,7 @@ def resolve_target(selector: TargetSelector, state: RunState, *, modes: Mapping[
 
 
 def run_of(written: str, states: Mapping[str, RunState]) -> RunState:
-    """The run a name means: as it is, in lower case, or as `names.run_for` maps it. Raises NotFound."""
+    """The run a name means: the very one, else the one that differs from it only in case. Raises NotFound, Usage (several)."""
     found = _written(written, states)
     if found is None:
         names = sorted(states)
@@ -194,11 +194,15 @@ def run_of(written: str, states: Mapping[str, RunState]) -> RunState:
 
 
 def _written(written: str, states: Mapping[str, RunState]) -> RunState | None:
-    for name in (written, written.lower(), _mapped(written)):
+    for name in (written, _mapped(written)):
         found = states.get(name) if name else None
         if found is not None and found.exists:
             return found
-    return None
+    alike = [name for name in states if original(name).lower() == written.lower() and states[name].exists]
+    if len(alike) > 1:
+        shown = " and ".join(quoted(original(name)) for name in sorted(alike))
+        raise Usage(f"{quoted(written)} may be {shown}", advice="Write the run's name as it was opened.")
+    return states[alike[0]] if alike else None
 
 
 def _mapped(written: str) -> str | None:

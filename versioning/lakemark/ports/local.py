@@ -34,7 +34,7 @@ class Found:
     """A checkpoint, or something that belongs to one, at `path`.
 
     members: the files and directories it consists of where that is not `path` itself (TensorFlow's `ckpt-50` is a prefix
-    of names); all lie in the parent of `path`. step: None where neither name nor content says.
+    of names); all lie beneath the parent of `path`. step: None where neither name nor content says.
 
     roles: path inside it (beneath `path`, or beneath the parent of members) -> the role of that file.
     present: roles it is known to hold; in formats that keep several in one file these are more than `roles` says.

@@ -252,8 +252,8 @@ class HotStore(CheckpointStore, Protocol):
     ) -> Landed:
         """Takes the tree at `source` (a directory, or one file) over by reflink, hard link or copy, fsynced and hashed.
 
-        members: files and directories of one folder; then the tree holds these under their names, and nothing else of that
-        folder; `source` only says what they are called together.
+        members: files and directories beneath the folder that `source` is in; then the tree holds these under the paths they
+        have there, and nothing else of that folder; `source` only says what they are called together.
         share: whether a hard link will do; without, what is kept is ours alone, whatever the trainer writes next.
         quiet_seconds: how long files must not have changed; 0 where the trainer said it is done.
         roles: path -> role. Raises Incomplete, Refused (paths, links outside), NoRoom, Denied, NotFound.

@@ -103,16 +103,18 @@ class _Work:
         folder = self.layout.path.parent
         if missing:
             staged = self._staged(missing)
-            self._remember(staged / path.name for path in missing)
+            inside = {path: path.relative_to(folder) for path in missing}
+            self._remember(staged / name for name in inside.values())
             self.site.progress.step("resume.staged")
             for path in sorted(missing, key=lambda path: (path.name.endswith(_LAST_TO_COME), path.name)):
-                (came,) = disk.move_aside([staged / path.name], folder)
+                (came,) = disk.move_aside([staged / inside[path]], path.parent)
                 if came != path:
                     raise Conflict(
                         f"{path} appeared while the checkpoint was brought there; it is at {came}",
                         advice="Stop whatever writes there, then resume again.",
                     )
-            disk.tidy(staged)
+            for name in sorted(inside.values(), key=lambda name: -len(name.parts)):
+                disk.tidy((staged / name).parent)
         self._remember(self.layout.pieces)
         self.site.progress.step("resume.restored")
 
@@ -162,11 +164,10 @@ class _Work:
         aside = self.layout.path.parent / ASIDE
         for number in count(1):
             folder = aside / f"restored-{self.found.record.id[:12]}{'' if number == 1 else f'-{number}'}"
-            lying = {path: part for path, part in missing.items() if disk.exists(folder / path.name)}
+            inside = {folder / path.relative_to(self.layout.path.parent): part for path, part in missing.items()}
+            lying = {path: part for path, part in inside.items() if disk.exists(path)}
             whole = len(lying) == len(missing)
-            if whole and all(
-                disk.matches(folder / path.name, part, progress=site.progress) for path, part in lying.items()
-            ):
+            if whole and all(disk.matches(path, part, progress=site.progress) for path, part in lying.items()):
                 return folder
             if not disk.exists(folder):
                 break
@@ -177,9 +178,13 @@ class _Work:
     def _wanted(self, missing: Mapping[Path, Manifest]) -> Manifest:
         if len(missing) == len(self.layout.pieces):
             return self.layout.manifest
-        names = {path.name for path in missing}
-        files = tuple(file for file in self.layout.manifest.files if file.path.partition("/")[0] in names)
-        return replace(self.layout.manifest, files=files)
+        names = [path.relative_to(self.layout.path.parent).as_posix() for path in missing]
+        files = (
+            file
+            for file in self.layout.manifest.files
+            if any(file.path == name or file.path.startswith(f"{name}/") for name in names)
+        )
+        return replace(self.layout.manifest, files=tuple(files))
 
     def _swap(self, pointer: Pointer) -> None:
         disk = self.site.workspace

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lakemark.model.canonical import JSON
-from lakemark.model.checkpoint import File, FileType, Manifest
+from lakemark.model.checkpoint import File, FileType, Manifest, check_path
 from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.starts import Start
 from lakemark.ports import Site
@@ -49,8 +49,11 @@ def layout_of(site: Site, state: RunState, found: RecordState, *, to: Path) -> L
     """For the directory `to`. Where nobody knows how it lay in the run's directory, directly in `to`, under its last name."""
     manifest = site.ledger.manifest(state.run, found.record.id)
     path = to / _relative(state, committed(site, found), to=to, step=found.record.step)
-    if manifest.extra.get("members") is True:
+    members = manifest.extra.get("members")
+    if members is True:
         return Layout(path=path, manifest=manifest, pieces=_members(manifest, path.parent))
+    if isinstance(members, list):
+        return Layout(path=path, manifest=manifest, pieces=_apart(manifest, path.parent, names=map(str, members)))
     return Layout(path=path, manifest=manifest, pieces={path: manifest})
 
 
@@ -92,6 +95,18 @@ def _members(manifest: Manifest, folder: Path) -> dict[Path, Manifest]:
     for file in manifest.files:
         by_name.setdefault(file.path.partition("/")[0], []).append(file)
     return {folder / name: _part(manifest, name, files) for name, files in by_name.items()}
+
+
+def _apart(manifest: Manifest, folder: Path, *, names: Iterable[str]) -> dict[Path, Manifest]:
+    """Members that lie in several folders, each a file or directory of its own: what else is in those is not ours."""
+    pieces: dict[Path, Manifest] = {}
+    for name in names:
+        check_path(name)
+        files = [file for file in manifest.files if file.path == name or file.path.startswith(f"{name}/")]
+        inside = [replace(file, path=file.path.removeprefix(f"{name}/")) for file in files]
+        here = [replace(files[0], path=name.rpartition("/")[2])] if [one.path for one in files] == [name] else inside
+        pieces[folder / name] = replace(manifest, files=tuple(here))
+    return pieces
 
 
 def _part(manifest: Manifest, name: str, files: list[File]) -> Manifest:

@@ -92,6 +92,8 @@ def take(site: Site, asked: Commit, state: RunState) -> Taken:
         _require_counting(site, asked, state, found)
     if seen is None or found.members:
         seen = site.workspace.files(asked.path, found.members)
+    if not (asked.found or found.members) and [one.path for one in seen] == [asked.path.name]:
+        _require_all(site, asked)
     _require_every_rank(asked, seen)
     lies = _seen(site, asked.path) if found.members else seen
     _require_announced(site, asked, state, seen, lies=lies or seen)
@@ -122,7 +124,7 @@ def take(site: Site, asked: Commit, state: RunState) -> Taken:
         raise
     if possible or found.members or counted:
         more: dict[str, JSON] = {"possible": sorted(possible)} if possible else {}
-        more |= {"members": True} if found.members else {}
+        more |= {"members": _named(found)} if found.members else {}
         more |= {"counted": True} if counted else {}
         manifest = replace(manifest, extra={**manifest.extra, **more})
     if weights_only(present, possible):
@@ -164,6 +166,26 @@ def attempt_of(asked: Commit, bound: Directory | None, state: RunState) -> str |
 def _seen(site: Site, path: Path) -> tuple[OnDisk, ...] | None:
     """Its files, looked at before they are judged; None where it is a name for several members."""
     return site.workspace.files(path) if site.workspace.exists(path) else None
+
+
+def _named(found: Found) -> JSON:
+    """True where a checkpoint's members are what its top names are; else their paths, as they lie in several folders."""
+    names = [member.relative_to(found.path.parent).as_posix() for member in found.members]
+    return sorted(names) if any("/" in name for name in names) else True
+
+
+def _require_all(site: Site, asked: Commit) -> None:
+    """One of several files of a checkpoint, as somebody named it, is not that checkpoint: it would keep the others out."""
+    parent = asked.path.parent
+    # Folders named by a rank alone are one checkpoint's; above others there may be a whole disk.
+    for folder in (parent, parent.parent) if parent.name.isdigit() else (parent,):
+        others = site.recogniser.find(folder, skip=lambda paths: asked.path not in paths)
+        whole = next((one for one in others if asked.path in one.members and len(one.members) > 1), None)
+        if whole is not None and whole.path != asked.path:
+            raise Incomplete(
+                f"{quoted(str(asked.path))} is one of {len(whole.members)} files of {quoted(str(whole.path))}",
+                advice=f"Commit them together: lakemark commit {quoted(str(whole.path))} --run {asked.run} --step {asked.step}",
+            )
 
 
 def _require_whole(asked: Commit, found: Found) -> None:

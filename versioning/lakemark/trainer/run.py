@@ -68,7 +68,11 @@ class Run:
 
     @classmethod
     def open(cls, name: str, *, environ: Mapping[str, str] = os.environ) -> Self:
-        """Reads $LAKEMARK_RUN_FILE, else $LAKEMARK_HOME/runs/<run>.json. Raises RunNotOpened."""
+        """Reads $LAKEMARK_RUN_FILE, else <site>/runs/<run>.json. Raises RunNotOpened.
+
+        The site is $LAKEMARK_HOME, else where $LAKEMARK_CONFIG lies, else the nearest folder upwards from the working
+        directory that has a lakemark.yaml.
+        """
         path = _run_file(name, environ)
         found = _read(path)
         if found["run"] not in (name, _mapped(name)):
@@ -253,10 +257,30 @@ def _run_file(name: str, environ: Mapping[str, str]) -> str:
     named = environ.get("LAKEMARK_RUN_FILE")
     if named:
         return named
-    home = environ.get("LAKEMARK_HOME")
+    home = environ.get("LAKEMARK_HOME") or _site(environ)
     if not home:
-        raise RunNotOpened("neither LAKEMARK_RUN_FILE nor LAKEMARK_HOME is set; `lakemark run open` says what to set")
+        raise RunNotOpened(
+            "neither LAKEMARK_RUN_FILE nor LAKEMARK_HOME is set, and no lakemark.yaml lies in this directory or above; "
+            f"`lakemark run open {name}` prints the line to set: export LAKEMARK_RUN_FILE=…"
+        )
     return os.path.join(home, "runs", f"{_mapped(name)}.json")
+
+
+def _site(environ: Mapping[str, str]) -> str | None:
+    """Where lakemark.yaml lies, as the command line finds it."""
+    named = environ.get("LAKEMARK_CONFIG")
+    if named:
+        return os.path.dirname(os.path.abspath(named))
+    try:
+        folder = os.getcwd()
+    except OSError:  # it was removed
+        return None
+    while not os.path.isfile(os.path.join(folder, "lakemark.yaml")):
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
+    return folder
 
 
 def _read(path: str) -> dict[str, Any]:

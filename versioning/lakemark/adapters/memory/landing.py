@@ -34,7 +34,7 @@ def read_tree(disk: MemoryDisk, source: Path, members: Sequence[Path] = (), *, q
     """Nodes by path. Raises NotFound, Incomplete (not quiet, empty, a member gone), Refused (names, members apart)."""
     place, names = place_of(source, members)
     if disk.exists(source.parent if members else source):
-        return _of_memory(disk, members[0].parent if members else source, names, quiet_seconds)
+        return _of_memory(disk, source.parent if members else source, names, quiet_seconds)
     if not os.path.lexists(place):
         raise NotFound(f"there is nothing at {source}", advice="Check the path.")
     return _of_real_disk(place, names, quiet_seconds)

@@ -136,7 +136,7 @@ class MemoryWorkspace:
             for top in members or (path,):
                 if not self.disk.exists(top):
                     raise NotFound(f"there is nothing at {top}", advice="Check the path.")
-                base = top if self.disk.is_dir(top) and not members else top.parent
+                base = path.parent if members else top if self.disk.is_dir(top) else top.parent
                 for at, node in self.disk.walk(top):
                     if isinstance(node, Inode):
                         names = self.disk.names_of(node)
@@ -147,7 +147,7 @@ class MemoryWorkspace:
         for one in self.files(path, members):
             check_path(one.path)
         for top in members or (path,):
-            base = top.parent if members else path
+            base = path.parent if members else path
             for at, node in self.disk.walk(top):
                 if isinstance(node, Link):
                     check_target(str(at.relative_to(base)), node.target)
