@@ -11,6 +11,9 @@ __all__ = ["main", "run"]
 
 def main() -> None:
     """The program `lakemark`: runs `sys.argv` and ends the process with the exit code."""
+    from lakemark.cli.streams import begin
+
+    begin()
     sys.exit(run(sys.argv[1:]))
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from cyclopts import CycloptsError
 from cyclopts.exceptions import CommandCollisionError, UnknownCommandError
 
+from lakemark.cli import streams
 from lakemark.cli.options import Options, taken
 from lakemark.cli.output import plain
 from lakemark.cli.registry import application, named, nearest
@@ -25,17 +25,10 @@ __all__ = ["execute"]
 def execute(arguments: Sequence[str], *, environ: Mapping[str, str]) -> int:
     """Answers the exit code; raises nothing but what ends an interpreter on purpose."""
     options = Options(json="--json" in arguments, quiet="--quiet" in arguments, verbose="--verbose" in arguments)
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, ValueError):
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    streams.settle()
     try:
         options, rest = taken(arguments)
         return _run(options, rest, environ)
-    except BrokenPipeError:
-        # Whoever read our output has seen enough.
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
     except KeyboardInterrupt:
         return _failed(_Interrupted, options)
     except LakemarkError as error:
@@ -56,10 +49,28 @@ def _run(options: Options, rest: list[str], environ: Mapping[str, str]) -> int:
         raise
     finally:
         running.close()
-    if isinstance(answer, Answer):
+    return _told(answer, options) if isinstance(answer, Answer) else EXIT_OK
+
+
+def _told(answer: Answer, options: Options) -> int:
+    """Prints the answer. The work is done: the exit code is what came of it, also where nobody can be told.
+
+    Only an answer that was cut short is none: a file that looks whole and is not must not pass for one.
+    """
+    try:
         _print(answer, options)
-        return answer.exit_code
-    return EXIT_OK
+    except BrokenPipeError:
+        streams.give_up_stdout()  # whoever read our output has seen enough
+    except OSError as error:
+        streams.give_up_stdout()
+        if error.errno == errno.EBADF:  # closed on purpose
+            return answer.exit_code
+        sys.stderr.write(
+            f"lakemark: what was asked for is done, but its answer could not be written: {plain(error.strerror)}\n"
+            "  Make room where stdout goes; the same command may be given again.\n"
+        )
+        return answer.exit_code or EXIT_UNEXPECTED
+    return answer.exit_code
 
 
 def _print(answer: Answer, options: Options) -> None:

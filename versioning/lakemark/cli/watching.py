@@ -8,7 +8,7 @@ import random
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -163,10 +163,11 @@ def _ended(service: Service) -> Answer:
 
 def _leave(here: Session, answer: Answer, *, interrupted: bool) -> NoReturn:
     """Ends the process although threads are at work: an interpreter that ends well would wait for each of them."""
-    if here.options.json and not interrupted:
-        sys.stdout.write(json.dumps(answer.document, ensure_ascii=False) + "\n")
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    with suppress(OSError):  # nobody may be there any more to be told; what was done is done
+        if here.options.json and not interrupted:
+            sys.stdout.write(json.dumps(answer.document, ensure_ascii=False) + "\n")
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
     os._exit(EXIT_INTERRUPTED if interrupted else EXIT_OK)
 
 
