@@ -238,6 +238,19 @@ def test_each_row_of_the_page_is_tested():
     assert rows[1:] == list(WAYS)
 
 
+def test_the_original_put_back_is_no_alarm(lived):
+    """Where it was read in between, and with an entry more: a tip that a descendant replaced."""
+    shutil.copytree(ledger(lived), lived.home / "original.git")
+    _backup(lived)
+    assert lived("status").code == 4
+    assert lived("ls", "r1").code == 0
+    shutil.rmtree(ledger(lived))
+    (lived.home / "original.git").rename(ledger(lived))
+    assert lived.ok("status")["ok"]
+    lived.ok("commit", lived.save(500), "--run", "r1", "--step", "500", "--wait", "cold")
+    assert lived.ok("status")["ok"]
+
+
 def test_a_save_waits_and_becomes_an_entry(lived):
     _backup(lived)
     done = lived.ok("commit", lived.save(500), "--run", "r1", "--step", "500", "--metric", "loss=2")

@@ -6,9 +6,11 @@ import pytest
 
 from lakemark.adapters.memory import MemoryLedger
 from lakemark.errors import InDistress
+from lakemark.services.close_run import close_run, reopen_run
 from lakemark.services.commit import Commit, commit
 from lakemark.services.keep_ledger import keep_copies
 from lakemark.services.open_run import Opening, open_run
+from lakemark.services.recover import recover
 from lakemark.services.release import drop_released, drop_unclaimed, release
 from lakemark.services.restore import restore
 from lakemark.services.rollback_apply import apply, leftovers
@@ -191,6 +193,33 @@ def test_a_save_is_sealed_and_waits(world):
     assert done.record.id in world.hot.records().records
     assert world.hot.load(done.record.id).record == done.record
     assert world.ledger.tips() == tips
+
+
+@pytest.mark.parametrize("lost", [SITE, RUN, "everything"])
+def test_a_save_waits_whatever_branch_is_lost(world, lost):
+    yesterday_and_today(world)
+    if lost == "everything":
+        world.ledger = MemoryLedger(world.ledger.id)
+    else:
+        world.ledger.lose(lost)
+    done = commit_step(world, 500)
+    assert done.pending is not None
+    assert done.record.id in world.hot.records().records
+    recover(world.site())
+    assert world.state().records[done.record.id].record == done.record
+    assert world.latest().record.id == done.record.id
+
+
+def test_a_save_of_a_run_that_the_old_ledger_calls_closed(world):
+    """It may have been opened again by an entry that is missing."""
+    world.open()
+    world.saves(100)
+    close_run(world.site(), RUN, reason="done")
+    backup = world.ledger.backup()
+    reopen_run(world.site(), RUN, reason="not done")
+    world.clock.wait(minutes=1)
+    world.ledger = backup
+    assert commit_step(world, 200).pending is not None
 
 
 def test_an_announced_save_waits_with_what_was_said_of_it(world):

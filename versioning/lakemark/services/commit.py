@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from lakemark.errors import Conflict, InDistress, LakemarkError, NotFound, RunClosed, Usage
+from lakemark.errors import Conflict, InDistress, LakemarkError, NotFound, Refused, RunClosed, Usage
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import Contents, Draft
 from lakemark.model.ledger import RecordState, RunState
@@ -54,19 +54,23 @@ def commit(site: Site, asked: Commit) -> Committed:
     step), Refused (names, links, made after the run was closed, another tier in hot's place), NoRoom, Denied. Whatever it
     raises, nothing of it stays in hot or ledger.
     """
-    state = _opened(site, asked.run)
+    why = distress(site)
+    state = _opened(site, asked.run, distressed=why is not None)
     require_writable(state)
     _require_numbers(asked.metrics)
-    ready(site, site.hot)
+    if why is None:
+        ready(site, site.hot)
+    else:
+        _require_this_ledger_s(site)
     asked = told(site, asked)
     taken = take(site, asked, state)
     try:
-        _require_open(state, _made_at(site, asked, taken))
+        if why is None:  # else it may have been opened again, by an entry that is missing
+            _require_open(state, _made_at(site, asked, taken))
     except LakemarkError:
         site.hot.discard(taken.landed)
         raise
     site.progress.step("commit.landed")
-    why = distress(site)
     with site.hot.naming():
         if why is None:
             try:
@@ -77,14 +81,24 @@ def commit(site: Site, asked: Commit) -> Committed:
         return _waits(site, asked, taken, why=why)
 
 
-def _opened(site: Site, run: str) -> RunState:
+def _opened(site: Site, run: str, *, distressed: bool) -> RunState:
     """The run's state; an empty one where the ledger lacks entries, among which may be that of its opening."""
     try:
         return opened(site, run)
     except NotFound:
-        if distress(site) is None:
+        if not distressed:
             raise
         return RunState(run=run)
+
+
+def _require_this_ledger_s(site: Site) -> None:
+    """Raises Refused where hot is not of this ledger. What the tier is called there may be among the entries that are missing."""
+    found = site.hot.identity()
+    if found is None or found.ledger != site.ledger.id:
+        raise Refused(
+            f"the place of {site.hot.name} {'has no identity file' if found is None else 'is a tier of another ledger'}",
+            advice="Is its disk mounted, and is it the right one? Then bring the ledger back: lakemark ledger recover.",
+        )
 
 
 def _recorded(site: Site, asked: Commit, taken: Taken) -> Committed:
