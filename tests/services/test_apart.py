@@ -7,7 +7,7 @@ from lakemark.formats import recogniser
 from lakemark.ports import Verdict
 from lakemark.services.commit import Commit, commit
 from lakemark.services.resume import resume
-from tests.formats.builders import save, torch_zip
+from tests.formats.builders import dcp, save, torch_zip
 from tests.services.on_disk import RUN
 
 KEYS = ("model", "optimizer", "lr_scheduler", "rng_state")
@@ -80,3 +80,41 @@ def test_a_shard_that_lies_there_alone_is_not_accepted(yard, name):
     with pytest.raises(Incomplete):
         commit(yard.site(), Commit(path=yard.out / name, run=RUN, step=500))
     assert yard.sweep().committed == []
+
+
+def titan(root, step, replicas=2):
+    """torchtitan with torchft: each replica keeps its loader's state for itself."""
+    dcp(root / f"step-{step}", fqns=("model.w", "optimizer.w", "lr_scheduler.last_epoch", "rng.cpu"))
+    for replica in range(replicas):
+        dcp(root / f"ft-replicat-{replica}/step-{step}", fqns=("dataloader.position",))
+
+
+def test_what_replicas_keep_for_themselves_is_stored_with_the_step(yard):
+    yard.open()
+    root = yard.out / "checkpoint"
+    titan(root, 10)
+    titan(root, 20)
+    before = contents(root)
+    yard.sweep()
+    records = {found.record.step: found.record for found in yard.state().records.values()}
+    assert sorted(records) == [10, 20]
+    assert records[20].files == 6
+    assert "dataloader" in records[20].roles
+    assert yard.sweep().incomplete == []
+    for name in ("step-20/.metadata", "ft-replicat-1/step-20/__0_0.distcp"):
+        (root / name).unlink()
+    done = resume(yard.site(), RUN, to=yard.out, job="7")
+    assert done.path == root / "step-20"
+    assert contents(root) == before
+    assert yard.sweep().committed == []
+
+
+def test_a_replica_that_saves_later_completes_its_step(yard):
+    yard.open()
+    root = yard.out / "checkpoint"
+    titan(root, 10, replicas=1)
+    yard.sweep()
+    dcp(root / "ft-replicat-1/step-10", fqns=("dataloader.position",))
+    yard.sweep()
+    newest = max(yard.state().records.values(), key=lambda found: found.sequence).record
+    assert (newest.files, newest.supersedes is not None) == (6, True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from lakemark.formats import numbered, sets, sharded
@@ -11,7 +13,7 @@ from lakemark.formats.family import OfFolders, ordered
 from lakemark.formats.folder import Folder
 from lakemark.formats.unfinished import left_over
 from lakemark.model.checkpoint import Role
-from lakemark.ports import Found
+from lakemark.ports import Found, Verdict
 
 FRAMEWORK: Final = "dcp"
 EXPORT: Final = "titan-hf-export"
@@ -20,6 +22,7 @@ SHARDED: Final = "sharded"
 _METADATA: Final = frozenset({".metadata", ".metadata.tmp", "__0.metadata", "__0.metadata.tmp"})
 _OF_A_STEP: Final = frozenset({Role.WEIGHTS, Role.OPTIMIZER, Role.OTHER})
 _REPLICA: Final = "ft-replicat-"
+_KEPT_WITH: Final = "the loader's state of one replica of torchft: kept with the step of its name"
 _TITAN: Final = re.compile(r"step-(\d{1,15})", re.ASCII)
 _WHOLE: Final = re.compile(r"model-\d{5,7}-of-\d{5,7}\.safetensors", re.ASCII)
 _SHARD: Final = re.compile(r"shard-\d{5,7}-model-\d{5,7}-of-\d{5,7}\.safetensors", re.ASCII)
@@ -30,8 +33,16 @@ class Dcp(OfFolders):
 
     Data files are written under their final names; `.metadata` is renamed into place last, or `__<rank>.metadata` by each
     rank where no collectives are used. A save to the same place leaves the old `.metadata` until its end. With torchft each
-    replica keeps a dataloader alone, in `ft-replicat-<id>/step-<N>` beside the steps.
+    replica keeps a dataloader alone, in `ft-replicat-<id>/step-<N>` beside the steps: with the step it is one checkpoint.
     """
+
+    def beside(self, folder: Folder) -> tuple[Path, ...]:
+        parent = folder.parent
+        if self.step(folder) is None or parent.name.startswith(_REPLICA):
+            return ()
+        replicas = [name for name in parent.folders if name.startswith(_REPLICA)]
+        steps = [parent.sub(name).sub(folder.name) for name in replicas if parent.sub(name).has_folder(folder.name)]
+        return tuple(step.path for step in steps if ".metadata" in step.files)
 
     def claims(self, folder: Folder) -> bool:
         if "distcp" in folder.suffixes:
@@ -52,8 +63,8 @@ class Dcp(OfFolders):
         if ".metadata.tmp only" in contents.problems:
             contents.problems.remove("temporary file .metadata.tmp left")
         if folder.parent.name.startswith(_REPLICA):
-            contents.problems.append("what a replica of torchft keeps for itself")
-        elif contents.present and _OF_A_STEP.isdisjoint({*contents.present, *contents.possible}):
+            return replace(contents.found(FRAMEWORK, self.step(folder)), verdict=Verdict.MARKER, why=_KEPT_WITH)
+        if contents.present and _OF_A_STEP.isdisjoint({*contents.present, *contents.possible}):
             contents.problems.append(f"{', '.join(ordered(contents.present))} alone")
         contents.check()
         return contents.found(FRAMEWORK, self.step(folder))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from lakemark.formats.folder import Folder
 from lakemark.model.checkpoint import Role
@@ -54,6 +54,14 @@ class Family(Protocol):
 
     def loose(self, folder: Folder) -> Iterator[Loose]:
         """Its checkpoints, pointers, markers and leftovers directly in a folder that nobody claims, by names alone."""
+
+
+@runtime_checkable
+class Accompanied(Protocol):
+    """A family of folders some of which are only whole with others that lie elsewhere."""
+
+    def beside(self, folder: Folder) -> tuple[Path, ...]:
+        """Folders beneath the parent of a claimed one that belong to the same checkpoint, by names alone; whole ones."""
 
 
 class OfFolders:

@@ -15,12 +15,13 @@ from typing import Final, Protocol
 
 from lakemark.errors import Denied, NotFound, quoted
 from lakemark.formats import sets
-from lakemark.formats.family import Family, Loose, pointer
+from lakemark.formats.family import Accompanied, Family, Loose, pointer
 from lakemark.formats.folder import Folder, Kind
 from lakemark.formats.layouts import Layouts
 from lakemark.formats.links import FRAMEWORK as ALIAS
 from lakemark.formats.links import LASTS, Link, judge_link, links_of
 from lakemark.formats.seen import LastSeen
+from lakemark.model.checkpoint import Role
 from lakemark.ports import Found, Skip, Unreadable, Verdict
 
 _DEEPEST: Final = 8
@@ -249,7 +250,27 @@ def _steps(candidates: Iterable[_Candidate]) -> dict[str, int | None]:
 
 def _of_folder(family: Family, folder: Folder) -> _Candidate:
     at, depth, path = folder.at, folder.depth, folder.path
-    return _Candidate(path, (path,), family.step(folder), lambda: _judged(family, Folder(at, depth)), folder)
+    beside = family.beside(folder) if isinstance(family, Accompanied) else ()
+
+    def judge() -> Found:
+        found = _judged(family, Folder(at, depth))
+        return _together(found, beside) if beside and found.verdict is Verdict.COMPLETE else found
+
+    return _Candidate(path, (path, *beside), family.step(folder), judge, folder)
+
+
+def _together(found: Found, beside: Sequence[Path]) -> Found:
+    """A checkpoint of several folders; the roles of those beside it are their family's to tell, and `dataloader` so far."""
+    base = found.path.parent
+    roles = {f"{found.path.name}/{name}": role for name, role in found.roles.items()}
+    return replace(
+        found,
+        members=(found.path, *beside),
+        roles=roles,
+        present=tuple(dict.fromkeys((*found.present, Role.DATALOADER.value))),
+        unfinished=tuple(f"{found.path.name}/{name}" for name in found.unfinished),
+        why=f"{found.why}; with {', '.join(str(path.relative_to(base)) for path in beside)}",
+    )
 
 
 def _judged(family: Family, folder: Folder) -> Found:
