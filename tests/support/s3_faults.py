@@ -582,6 +582,33 @@ def quota(vendor: str) -> Fault:
     return fault
 
 
+class Quota:
+    """A store that takes so many bytes in all of what is written through the proxy while this is in force."""
+
+    __name__ = "quota"
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.sizes: dict[str, int] = {}
+        self._guard = threading.Lock()
+
+    def __call__(self, exchange: Exchange) -> None:
+        request = exchange.request
+        if request.operation == "PutObject":
+            with self._guard:
+                used = sum(self.sizes.values()) - self.sizes.get(request.key, 0)
+                fits = used + len(request.body) <= self.limit_bytes
+                if fits:
+                    self.sizes[request.key] = len(request.body)
+            if not fits:
+                exchange.send(error(403, "QuotaExceeded"))
+        elif request.operation == "DeleteObject":
+            answer = exchange.forward()
+            with self._guard:
+                self.sizes.pop(request.key, None)
+            exchange.send(answer)
+
+
 TRANSIENT: tuple[Fault, ...] = (
     lost_answer,
     lost_request,

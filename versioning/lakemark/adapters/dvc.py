@@ -30,6 +30,7 @@ from lakemark.errors import (
     AnswerDamaged,
     Corrupt,
     NameTaken,
+    NoRoom,
     NotFound,
     SourceDamaged,
     StoreUnavailable,
@@ -156,10 +157,21 @@ class DvcStore:
         self._objects.put(record, None)
         if objects is None:
             return 0
-        if not self._shared:
-            self.blobs.create(layout.drop_key(record, now), layout.drop_bytes(record, objects, now))
+        noted = self._shared or self._note_drop(record, objects, now)
         self.blobs.delete(layout.claim_key(record))
+        if not noted:
+            # The claim was larger: there may be room for the note now. Without one the objects are condemned as orphans are,
+            # with a whole grace; the ledger says what was let go.
+            self._note_drop(record, objects, now)
         return 0 if self._shared else layout.size_bytes(layout.distinct(checkpoint, objects))
+
+    def _note_drop(self, record: str, objects: Mapping[str, str], now: datetime) -> bool:
+        """False where the tier is full: what is to make room in it must not wait for room."""
+        try:
+            self.blobs.create(layout.drop_key(record, now), layout.drop_bytes(record, objects, now))
+        except NoRoom:
+            return False
+        return True
 
     def due(self, *, now: datetime, grace: timedelta) -> bool:
         if self._shared:

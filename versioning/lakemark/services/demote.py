@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from lakemark.errors import LakemarkError, StoreUnavailable
+from lakemark.errors import LakemarkError, NoRoom, StoreUnavailable
 from lakemark.model.ledger import RunState
 from lakemark.model.residence import Move, Moves, Recheck, Release, Tier
 from lakemark.model.tiers import plan_moves
@@ -44,27 +44,31 @@ class Pending:
 
 @dataclass(slots=True, kw_only=True)
 class Demoted:
-    """What a pass did, and what is due and was not done."""
+    """What a pass did, and what is due and was not done. away: tiers that took nothing: out of reach, too slow, or full."""
 
     replicated: list[Move] = field(default_factory=list)
     rechecked: list[Look] = field(default_factory=list)
     released: list[Release] = field(default_factory=list)
     thinned: list[str] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
+    away: set[str] = field(default_factory=set)
 
 
-def demote(site: Site, run: str, *, tiers: Sequence[Tier] | None = None, need_bytes: int = 0) -> Demoted:
+def demote(
+    site: Site, run: str, *, tiers: Sequence[Tier] | None = None, need_bytes: int = 0, away: Collection[str] = ()
+) -> Demoted:
     """One pass over a run's replicas. What can't be done now is in `pending`; only InDistress is raised.
 
     tiers: those found `present` just before; None: they are looked at now. need_bytes: the largest save that waits for room.
+    away: tiers that took nothing for another run just now: they are not asked again.
     """
     require_sound(site)
-    result = Demoted()
+    result = Demoted(away=set(away))
     if tiers is None:
         tiers, result.pending = present(site)
     _recheck(site, run, plan(site, run, tiers).recheck, result)
-    away = _replicate_all(site, run, tiers, result)
-    slower = [tier.name for tier in tiers if tier.tier_class != "hot" and tier.name not in away]
+    _replicate_all(site, run, tiers, result)
+    slower = [tier.name for tier in tiers if tier.tier_class != "hot" and tier.name not in result.away]
     result.pending.extend(
         Pending.of(f"a copy of our own of {run}@{found.record.step}", error)
         for found, error in unshare_due(site, run, slower=slower)
@@ -126,12 +130,13 @@ def present(site: Site) -> tuple[list[Tier], list[Pending]]:
     return tiers, away
 
 
-def _replicate_all(site: Site, run: str, tiers: Sequence[Tier], result: Demoted) -> set[str]:
+def _replicate_all(site: Site, run: str, tiers: Sequence[Tier], result: Demoted) -> None:
     """Round by round, as each makes the next possible; a tier that is out of reach once is not asked again, and answered."""
     failed: set[tuple[str, str]] = set()
-    away: set[str] = set()
+    away = result.away
     for _ in range(_ROUNDS):
-        due = plan(site, run, tiers).replicate
+        # One that takes nothing is passed by like one that is away: what comes after it gets the records meanwhile.
+        due = plan(site, run, [tier for tier in tiers if tier.name not in away]).replicate
         moves = [move for move in due if (move.record, move.tier) not in failed and move.tier not in away]
         if not moves:
             break
@@ -141,9 +146,8 @@ def _replicate_all(site: Site, run: str, tiers: Sequence[Tier], result: Demoted)
             error = _replicate(site, move, result)
             if error is not None:
                 failed.add((move.record, move.tier))
-            if isinstance(error, StoreUnavailable):
+            if isinstance(error, (StoreUnavailable, NoRoom)):
                 away.add(move.tier)
-    return away
 
 
 def _lasting(site: Site, tiers: Iterable[Tier], result: Demoted) -> list[Tier]:

@@ -101,8 +101,9 @@ def sweep(
     _part(result, "rollbacks", lambda: _rollbacks(site, result))
     if move:
         tiers, _ = present(site)
+        away: set[str] = set()
         for run in site.ledger.runs():
-            _part(result, f"replicas of {run}", partial(_demote, site, run, result, tiers))
+            _part(result, f"replicas of {run}", partial(_demote, site, run, result, tiers, away=away))
         collect(site, result)
     return result
 
@@ -224,8 +225,10 @@ def _rollbacks(site: Site, result: Swept) -> None:
         result.said.extend(rollback_apply.leftovers(site))
 
 
-def _demote(site: Site, run: str, result: Swept, tiers: Sequence[Tier]) -> None:
-    done = demote(site, run, tiers=tiers, need_bytes=result.need_bytes)
+def _demote(site: Site, run: str, result: Swept, tiers: Sequence[Tier], *, away: set[str]) -> None:
+    """Adds to `away` what took nothing: one slow or full tier costs a pass its time once."""
+    done = demote(site, run, tiers=tiers, need_bytes=result.need_bytes, away=away)
+    away |= done.away
     result.replicated.extend(done.replicated)
     result.released.extend(done.released)
     result.thinned.extend(done.thinned)

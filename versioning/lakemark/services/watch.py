@@ -226,16 +226,18 @@ class Watch:
         tiers, away = present(self.site)
         self._note("tiers", away)
         transient = any(one.transient for one in away)
+        refusing: set[str] = set()
         for run in sorted(runs, key=partial(_oldest_alone, self.site)):
             if self.stopping:
                 break
             pending: list[Pending] = []
             with _gathering(pending, f"replicas of {run}"):
-                done = demote(self.site, run, tiers=tiers, need_bytes=self._need_bytes())
+                done = demote(self.site, run, tiers=tiers, need_bytes=self._need_bytes(), away=refusing)
+                refusing |= done.away
                 self._swept(Swept(replicated=done.replicated, released=done.released, thinned=done.thinned))
                 pending += done.pending
             self._note(f"replicas of {run}", pending)
-            if any(one.transient for one in pending):
+            if refusing or any(one.transient for one in pending):
                 transient = True
             elif not away:
                 self._moved[run] = self.site.ledger.run(run).sequence
