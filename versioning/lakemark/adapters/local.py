@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from lakemark.adapters import pointing, run_files
+from lakemark.adapters import announcers, pointing, run_files
 from lakemark.adapters.alone import alone
 from lakemark.adapters.files import fsync_directory, make_directories, os_errors, rename_new
 from lakemark.adapters.marks import known_file
@@ -112,6 +112,9 @@ class LocalWorkspace:
 
     def exists(self, path: Path) -> bool:
         return os.path.lexists(path)
+
+    def not_to_take(self, announcement: Path, paths: Sequence[Path], *, inside: Sequence[Path]) -> str | None:
+        return announcers.why_not(announcement, paths, inside=inside)
 
     def save_json(self, path: Path, value: JSON) -> None:
         run_files.save_json(path, value)

@@ -345,6 +345,14 @@ class Workspace(Protocol):
 
     def exists(self, path: Path) -> bool: ...
 
+    def not_to_take(self, announcement: Path, paths: Sequence[Path], *, inside: Sequence[Path]) -> str | None:
+        """Why what the spool file `announcement` names is not taken; None where it is.
+
+        It lies in one of the directories `inside`, links resolved, where there are any; and all files at `paths` belong to the
+        user who owns the spool file, or may be read by him by their modes: else anybody who may announce could have any file
+        of this machine copied to where others read it.
+        """
+
     def save_json(self, path: Path, value: JSON) -> None:
         """By atomic rename, durable."""
 

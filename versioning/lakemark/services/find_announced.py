@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from lakemark.errors import LakemarkError
+from collections.abc import Sequence
+from pathlib import Path
+
+from lakemark.errors import LakemarkError, Refused
 from lakemark.ports import Site, Spooled
 from lakemark.services.abandoned import AGE
 from lakemark.services.announcements import newest, written_over
@@ -11,8 +14,8 @@ from lakemark.services.commit import Commit
 from lakemark.services.saves import Saves, is_there, known, take
 
 
-def commit_announced(site: Site, run: str, saves: Saves) -> None:
-    """Commits the announced saves of a run; `saves` gets what came of each."""
+def commit_announced(site: Site, run: str, saves: Saves, *, inside: Sequence[Path]) -> None:
+    """Commits the announced saves of a run; `saves` gets what came of each. inside: the run's own directories, if it has any."""
     here = list(announced(site, run))
     why_not = {one.file: written_over(site, one) for one in here}
     last, overtaken = newest(here, why=why_not)
@@ -20,7 +23,10 @@ def commit_announced(site: Site, run: str, saves: Saves) -> None:
         site.workspace.unspool(spooled)
     for spooled in last:
         why = why_not[spooled.file]
-        if site.workspace.exists(spooled.path.parent) and not is_there(site, spooled.path):
+        foreign = _foreign(site, spooled, inside)
+        if foreign is not None:
+            saves.failed.append((spooled.path, foreign))
+        elif site.workspace.exists(spooled.path.parent) and not is_there(site, spooled.path):
             if spooled.identity == {} and site.now() - spooled.saved_at < AGE:
                 saves.incomplete.append((spooled.path, f"step {spooled.step} was announced before anything lay there"))
             else:
@@ -30,6 +36,23 @@ def commit_announced(site: Site, run: str, saves: Saves) -> None:
             _overwritten(site, run, spooled, saves, said=said)
         else:
             take(site, Commit(path=spooled.path, run=run, step=spooled.step, spooled=spooled, found=True), saves)
+
+
+def _foreign(site: Site, spooled: Spooled, inside: Sequence[Path]) -> LakemarkError | None:
+    """That it is not the announcer's to have committed. The announcement stays, so that it is told until somebody looks."""
+    paths: Sequence[Path] = (spooled.path,)
+    if not site.workspace.exists(spooled.path):
+        try:
+            paths = site.recogniser.judge(spooled.path).members or paths
+        except LakemarkError:
+            return None  # nothing lies there
+    why = site.workspace.not_to_take(spooled.file, paths, inside=inside)
+    if why is None:
+        return None
+    return Refused(
+        f"the announced step {spooled.step} of {spooled.run} is not taken: {why}",
+        advice=f"If it is right: `lakemark commit PATH --run {spooled.run} --step {spooled.step}`; then remove {spooled.file}.",
+    )
 
 
 def _overwritten(site: Site, run: str, spooled: Spooled, saves: Saves, *, said: str) -> None:

@@ -43,7 +43,7 @@ def commit_found(site: Site) -> Saves:
 def commit_run(site: Site, state: RunState, saves: Saves) -> None:
     """The same for one run; `saves` gets what came of it. Of a run `to_be_looked_through` alone."""
     try:
-        commit_announced(site, state.run, saves)
+        commit_announced(site, state.run, saves, inside=own_directories(site, state))
     except LakemarkError as error:
         saves.failed.append((site.spool(state.run), error))
     for directory in directories(site, state):
@@ -68,7 +68,7 @@ def _after_close(state: RunState) -> str:
 def commit_directory(site: Site, run: str, directory: Path) -> Saves:
     """The same for the announced saves of one run and one directory of it; answers what came of them."""
     saves = Saves()
-    commit_announced(site, run, saves)
+    commit_announced(site, run, saves, inside=[*own_directories(site, site.ledger.run(run)), directory])
     bound = site.journal.directory(directory)
     if (bound is not None and bound.run == run) or directory in directories(site, site.ledger.run(run)):
         _directory(site, run, directory, saves)
@@ -113,6 +113,12 @@ def directories(site: Site, state: RunState) -> Iterator[Path]:
         if path not in seen:
             seen.add(path)
             yield path
+
+
+def own_directories(site: Site, state: RunState) -> list[Path]:
+    """Where trainers of the run save or saved, here or, by attempts that moved, elsewhere; empty where nobody ever said."""
+    earlier = (Path(one.directory) for one in state.attempts.values() if one.directory)
+    return [*directories(site, state), *earlier]
 
 
 def _note_waiting(site: Site, run: str, saves: Saves) -> None:

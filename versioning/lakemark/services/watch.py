@@ -27,7 +27,7 @@ from lakemark.ports import Site
 from lakemark.ports.watching import Lookout
 from lakemark.services.demote import Pending, demote, present
 from lakemark.services.find_announced import commit_announced
-from lakemark.services.find_saves import commit_run, directories, to_be_looked_through
+from lakemark.services.find_saves import commit_run, directories, own_directories, to_be_looked_through
 from lakemark.services.freshen import freshen
 from lakemark.services.open_watched import open_watched
 from lakemark.services.problems import Problems
@@ -331,4 +331,4 @@ def _scope(run: str) -> str:
 
 
 def _announced(site: Site, state: RunState, saves: Saves) -> None:
-    commit_announced(site, state.run, saves)
+    commit_announced(site, state.run, saves, inside=own_directories(site, state))

@@ -178,6 +178,11 @@ class MemoryWorkspace:
     def exists(self, path: Path) -> bool:
         return path in self.json or self.disk.exists(path)
 
+    def not_to_take(self, announcement: Path, paths: Sequence[Path], *, inside: Sequence[Path]) -> str | None:  # noqa: ARG002
+        """Without owners; what counts is where it lies."""
+        out = [path for path in paths if inside and not any(path.is_relative_to(root) for root in inside)]
+        return f"{out[0]} lies outside the directories of its run" if out else None
+
     def save_json(self, path: Path, value: JSON) -> None:
         self.json[path] = value
 
