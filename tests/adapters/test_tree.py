@@ -496,13 +496,50 @@ def test_an_empty_directory_is_no_checkpoint(hot, tmp_path):
         land(hot, tmp_path / "out")
 
 
-def test_unreadable_markers_are_corrupt_and_can_be_dropped(hot, out):
-    checkpoint = commit(hot, out)
-    (hot.root / ".lakemark" / "sealed" / f"{checkpoint.record.id}.json").write_text("{")
+def marker_of(store, checkpoint):
+    return store.root / ".lakemark" / "sealed" / f"{checkpoint.record.id}.json"
+
+
+@pytest.fixture(params=["garbage", "empty", "another's"])
+def unmarked(request, hot, out, tmp_path):
+    """A sealed tree whose marker says nothing right."""
+    checkpoint, other = commit(hot, out), commit(hot, saved(tmp_path / "other"), step=2)
+    data = {"garbage": b"{", "empty": b"", "another's": marker_of(hot, other).read_bytes()}[request.param]
+    marker_of(hot, checkpoint).write_bytes(data)
+    return checkpoint
+
+
+def test_a_tree_with_right_bytes_is_sound_whatever_its_marker_says(hot, out, unmarked):
+    right = {file.path: (out / file.path).read_bytes() for file in unmarked.manifest.regular}
     with pytest.raises(Corrupt):
-        hot.verify(checkpoint, progress=QUIET)
-    hot.drop(checkpoint, now=NOW)
-    assert hot.records().records == ()
+        hot.load(unmarked.record.id)
+    assert hot.changed(unmarked) == ()
+    for file in unmarked.manifest.regular:
+        with hot.open(unmarked, file) as stream:
+            assert stream.read() == right[file.path]
+    assert hot.verify(unmarked, progress=QUIET) == ()
+    again = hot.load(unmarked.record.id)
+    assert (again.record, again.manifest) == (unmarked.record, unmarked.manifest)
+    (out / "rng").write_bytes(b"in place")
+    assert [damage.path for damage in hot.changed(unmarked)] == ["rng"]
+
+
+def test_its_wrong_bytes_are_named_and_a_put_makes_both_anew(hot, out, unmarked):
+    contents = {file.path: (out / file.path).read_bytes() for file in unmarked.manifest.regular}
+    (out / "rng").write_bytes(b"x")
+    assert [damage.path for damage in hot.verify(unmarked, progress=QUIET)] == ["rng"]
+    stored = hot.put(unmarked, source(contents), now=NOW, progress=QUIET)
+    assert stored.written_bytes == unmarked.manifest.size_bytes
+    assert hot.verify(unmarked, progress=QUIET) == ()
+    assert hot.load(unmarked.record.id).record == unmarked.record
+
+
+def test_unreadable_markers_can_be_dropped_and_landed_over(hot, out, unmarked):
+    assert hot.adopt(land(hot, out), unmarked.record)
+    assert hot.verify(unmarked, progress=QUIET) == ()
+    marker_of(hot, unmarked).write_text("{")
+    hot.drop(unmarked, now=NOW)
+    assert unmarked.record.id not in hot.records().records
 
 
 def test_hot_needs_no_grace(hot, out):

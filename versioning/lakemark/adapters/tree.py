@@ -41,7 +41,7 @@ from lakemark.adapters.tree_identity import Sealed, linked_from, linked_json, tr
 from lakemark.adapters.tree_landing import WAYS, Way, land_tree
 from lakemark.adapters.tree_shelf import TREE, Shelf
 from lakemark.adapters.workbench import Workbench
-from lakemark.errors import Conflict, Corrupt, NoRoom, NotFound, Refused, quoted
+from lakemark.errors import Conflict, NoRoom, NotFound, Refused, TargetDamaged, quoted
 from lakemark.model.canonical import JSON, parse
 from lakemark.model.checkpoint import File
 from lakemark.model.ledger import Place
@@ -201,7 +201,7 @@ class TreeStore:
 
     def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
         self._require_ours()
-        sealed = self._shelf.find(checkpoint.record.id)
+        sealed, _ = self._shelf.believed(checkpoint.record, checkpoint.manifest)
         if sealed is not None and not self.verify(checkpoint, progress=progress):
             return Stored(verified_at=now, proof="read_back", written_bytes=0, linked=bool(sealed.linked))
         manifest = checkpoint.manifest
@@ -210,7 +210,7 @@ class TreeStore:
             write_tree(place / TREE, manifest, source, progress=progress)
             look = read_tree(place / TREE, manifest, {}, progress=progress)
             if look.damage:
-                raise Corrupt(
+                raise TargetDamaged(
                     f"{quoted(look.damage[0].path)} {look.damage[0].why} right after it was written",
                     advice="The disk does not keep what it is given: check its health before you go on.",
                 )
@@ -237,16 +237,18 @@ class TreeStore:
         return place
 
     def verify(self, checkpoint: Checkpoint, *, progress: Progress) -> tuple[Damage, ...]:
-        sealed = self._shelf.find(checkpoint.record.id)
+        sealed, marked = self._shelf.believed(checkpoint.record, checkpoint.manifest)
         if sealed is None:
             return _all_missing(checkpoint)
         with os_errors(self.root):
             look = read_tree(self._shelf.tree(sealed), checkpoint.manifest, sealed.linked, progress=progress)
+            if not marked and not look.damage:
+                self._shelf.mark(sealed)
             self._shelf.renew(sealed, look.fresh)
         return tuple(look.damage)
 
     def changed(self, checkpoint: Checkpoint) -> tuple[Damage, ...]:
-        sealed = self._shelf.find(checkpoint.record.id)
+        sealed, _ = self._shelf.believed(checkpoint.record, checkpoint.manifest)
         if sealed is None:
             return _all_missing(checkpoint)
         with os_errors(self.root):

@@ -121,6 +121,15 @@ def steady_identity(place: Path) -> FileIdentity | None:
         os.close(descriptor)
 
 
+def shared_now(place: Path) -> FileIdentity | None:
+    """Of a file that has another name too, its identity as it is; None of any other."""
+    try:
+        found = os.lstat(place)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return FileIdentity.of(found) if stat.S_ISREG(found.st_mode) and found.st_nlink > 1 else None
+
+
 def _identity(place: Path) -> FileIdentity | None:
     try:
         return FileIdentity.of(os.lstat(place))

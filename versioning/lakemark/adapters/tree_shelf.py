@@ -21,12 +21,12 @@ from lakemark.adapters.files import (
     write_new,
 )
 from lakemark.adapters.pool import Buffers
-from lakemark.adapters.tree_files import glance, steady_identity
+from lakemark.adapters.tree_files import glance, shared_now, steady_identity
 from lakemark.adapters.tree_identity import Change, FileIdentity, Sealed, tree_of
 from lakemark.adapters.tree_landing import digest_descriptor
 from lakemark.adapters.workbench import Workbench
 from lakemark.errors import Corrupt, quoted
-from lakemark.model.checkpoint import HEX64, File
+from lakemark.model.checkpoint import HEX64, File, Manifest
 from lakemark.model.record import Record
 from lakemark.ports.store import Damage
 
@@ -65,6 +65,24 @@ class Shelf:
                 advice="Somebody renamed or copied it: put the right one back, or drop the replica.",
             )
         return sealed
+
+    def believed(self, record: Record, manifest: Manifest) -> tuple[Sealed | None, bool]:
+        """What the marker says, and whether it was right; None where there is none.
+
+        Where it says nothing right, what it has to say, with the files that share an inode as they are now: that is no word
+        about their bytes, which have to be read.
+        """
+        try:
+            return self.find(record.id), True
+        except Corrupt:
+            tree = self._root / tree_of(record)
+            linked = {file.path: who for file in manifest.regular if (who := shared_now(tree / file.path)) is not None}
+            return Sealed(record=record, manifest=manifest, tree=tree_of(record), linked=linked), False
+
+    def mark(self, sealed: Sealed) -> None:
+        """Writes the marker of a tree whose bytes were all read and are right, where it can be written."""
+        with suppress(OSError), locked(self._inner):
+            write_atomic(self.marker(sealed.record.id), sealed.to_bytes())
 
     def records(self) -> tuple[str, ...]:
         with os_errors(self._sealed):
@@ -108,8 +126,8 @@ class Shelf:
         aside = self._bench.begin()
         try:
             with locked(self._inner):
-                old = self.find(sealed.record.id)
-                if old is not None and keep_sound and self._looks_sound(old):
+                old, marked = self.believed(sealed.record, sealed.manifest)
+                if old is not None and marked and keep_sound and self._looks_sound(old):
                     return False
                 self._withdraw(aside, sealed.record)
                 make_directories(run)  # under the lock: a withdrawal removes an empty one
