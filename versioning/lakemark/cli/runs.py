@@ -53,6 +53,9 @@ class Opening:
     job: str | None = None
     """The scheduler's job id, by default as the environment has it: the same start of a job is the same attempt."""
 
+    needs_no: Annotated[tuple[str, ...], _MANY] = ()
+    """Roles that this run's trainer has not got, such as scheduler or rng: nothing is missing without them."""
+
 
 def open_run(
     run: str, /, *, asked: Annotated[Opening | None, Parameter(name="*")] = None, dry_run: bool = False
@@ -85,6 +88,7 @@ def open_run(
         watch=absolute(wish.watch) if wish.watch else None,
         job=start.job,
         restart=start.restart,
+        needs_no=wish.needs_no,
     )
     if dry_run:
         return _would_open(here, opening)

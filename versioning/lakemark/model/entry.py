@@ -28,7 +28,7 @@ SITE: Final = "site"
 
 KINDS: Final[Mapping[str, str]] = {
     # of a run
-    "opened": "data[], parent, parts, watch{node: directory}, at_step (from the second on: a re-pin, a new interval)",
+    "opened": "data[], parent, parts, watch{node: directory}, needs_no[], at_step (from the second on: a re-pin, a new interval)",
     "attempt": "attempt, job, directory, data[]",
     "part_sealed": "attempt, step, ordinal, … (reserved for checkpoints in parts)",
     "part_replicated": "attempt, step, ordinal, tier, … (reserved)",

@@ -107,6 +107,7 @@ def _opened(state: RunState, entry: Entry, _contents: Contents) -> None:
         )
         state.parent, state.parts = _text(body, "parent"), _integer(body, "parts") or 1
     state.watch |= {node: str(path) for node, path in _mapping(body, "watch").items()}
+    state.needs_no |= {str(role) for role in _sequence(body, "needs_no")}
     state.intervals.append(_interval(state, entry, _integer(body, "at_step")))
 
 

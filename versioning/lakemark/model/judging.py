@@ -28,17 +28,20 @@ _HEAVY: Final = re.compile(
 )
 
 
-def resumes(present: Collection[str], possible: Collection[str]) -> tuple[bool | None, tuple[str, ...]]:
-    """Whether training can go on from these roles, and what is missing for sure.
+def resumes(
+    present: Collection[str], possible: Collection[str], *, needs_no: Collection[str] = ()
+) -> tuple[bool | None, tuple[str, ...]]:
+    """Whether training can go on from these roles, and what is missing for sure. needs_no: what the run does without.
 
     Nothing at all known of the roles: (None, ()).
     """
     if not present and not possible:
         return None, ()
-    gaps = tuple(f"no {role}" for role in NEEDED_TO_RESUME if role not in present and role not in possible)
+    needed = [role for role in NEEDED_TO_RESUME if role not in needs_no]
+    gaps = tuple(f"no {role}" for role in needed if role not in present and role not in possible)
     if gaps:
         return False, gaps
-    return (True if all(role in present for role in NEEDED_TO_RESUME) else None), ()
+    return (True if all(role in present for role in needed) else None), ()
 
 
 def weights_only(present: Collection[str], possible: Collection[str]) -> bool:

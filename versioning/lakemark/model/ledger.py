@@ -201,6 +201,7 @@ class RunState:
     requests: dict[str, int] = field(default_factory=dict)
     parent: str | None = None
     parts: int = 1
+    needs_no: frozenset[str] = frozenset()
     closed: bool = False
     closed_at: datetime | None = None
     blocked: Means = Means.IGNORE

@@ -63,7 +63,7 @@ def commit(site: Site, asked: Commit) -> Committed:
     else:
         _require_this_ledger_s(site)
     asked = told(site, asked)
-    taken = take(site, asked, state)
+    taken = _with_gaps_said(take(site, asked, state), state)
     try:
         if why is None:  # else it may have been opened again, by an entry that is missing
             _require_open(state, _made_at(site, asked, taken))
@@ -79,6 +79,19 @@ def commit(site: Site, asked: Commit) -> Committed:
                 why = str(error)
                 taken = take(site, asked, state)
         return _waits(site, asked, taken, why=why)
+
+
+def _with_gaps_said(taken: Taken, state: RunState) -> Taken:
+    """A trainer that has no scheduler lacks it at each step: that is said of the first, with how to say that it is meant."""
+    gaps = taken.landed.manifest.gaps
+    if not gaps or any(found.record.gaps == gaps for found in state.records.values()):
+        return taken
+    roles = " ".join(gap.removeprefix("no ") for gap in gaps if gap.startswith("no "))
+    if not roles or "weights" in roles:
+        return taken
+    command = f"lakemark run open {state.run} --needs-no {roles}"
+    note = f"training can't go on from it: {', '.join(gaps)}; if its trainer has none: {command}"
+    return replace(taken, notes=(*taken.notes, note))
 
 
 def _opened(site: Site, run: str, *, distressed: bool) -> RunState:

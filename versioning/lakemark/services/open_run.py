@@ -19,6 +19,7 @@ from lakemark.ports import Directory, MadePin, RunFile, Site
 from lakemark.services import pins
 from lakemark.services.appending import Settled, opened, require_writable
 from lakemark.services.find_saves import commit_directory
+from lakemark.services.roles import require_words
 from lakemark.services.unshare import unshare
 
 
@@ -28,7 +29,7 @@ class Opening:
 
     repin: take the branches' present heads as a new interval, from `at_step` on where that is known.
     parent: the record this run goes on from (another run's, for fine-tuning). job: the same start of a job is the same
-    attempt; restart: which start of it this is, as `model.starts` has it.
+    attempt; restart: which start of it this is, as `model.starts` has it. needs_no: roles that its trainer has not got.
     """
 
     run: str
@@ -40,6 +41,7 @@ class Opening:
     watch: Path | None = None
     job: str | None = None
     restart: str | None = None
+    needs_no: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,7 @@ def open_run(site: Site, asked: Opening) -> Opened:
             advice="Use lower-case letters, digits and single . _ - between them, at most 63.",
         )
     require_job(asked.job)
+    require_words(asked.needs_no, option="--needs-no")
     state = site.ledger.run(asked.run)
     require_writable(state)
     if asked.repin and not state.exists:
@@ -78,7 +81,7 @@ def open_run(site: Site, asked: Opening) -> Opened:
     fresh = not state.exists or asked.repin
     data = _resolve(site, asked) if fresh else _current(site, state, asked)
     made = _kept(site, asked, data, known=not fresh)
-    if fresh or _unwatched(site, state, asked):
+    if fresh or _unwatched(site, state, asked) or _without_more(state, asked):
         told = _append_opened(site, asked, data, before=state)
         site.progress.step("open.recorded")
         if told != data:
@@ -196,6 +199,10 @@ def _unwatched(site: Site, state: RunState, asked: Opening) -> bool:
     return asked.watch is not None and state.watch.get(site.node) != str(asked.watch)
 
 
+def _without_more(state: RunState, asked: Opening) -> bool:
+    return not state.needs_no.issuperset(asked.needs_no)
+
+
 def _append_opened(site: Site, asked: Opening, data: tuple[DataRef, ...], *, before: RunState) -> tuple[DataRef, ...]:
     """Appends the opening, and answers what the run reads: another's data where that was faster.
 
@@ -207,6 +214,7 @@ def _append_opened(site: Site, asked: Opening, data: tuple[DataRef, ...], *, bef
         "parts": asked.parts,
         "at_step": asked.at_step,
         "watch": {site.node: str(asked.watch)} if asked.watch else {},
+        "needs_no": sorted(asked.needs_no),
     }
 
     def decide(state: RunState) -> Draft:
@@ -216,9 +224,9 @@ def _append_opened(site: Site, asked: Opening, data: tuple[DataRef, ...], *, bef
         same = interval is not None and [ref.commit for ref in interval.data] == [ref.commit for ref in data]
         if interval is None or not (faster or same):
             return Draft(kind="opened", timeline=max(state.timeline, 1), body=body)
-        if not _unwatched(site, state, asked):
+        if not (_unwatched(site, state, asked) or _without_more(state, asked)):
             raise Settled(interval.data)
-        # Only where its trainer saves on this node is new.
+        # Only where its trainer saves on this node, or what it does without, is new.
         body["data"], body["at_step"] = [ref.as_json() for ref in interval.data], interval.at_step
         return Draft(kind="opened", timeline=max(state.timeline, 1), body=body)
 

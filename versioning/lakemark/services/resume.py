@@ -158,7 +158,7 @@ def decided(
         raise Refused(
             f"{state.run}@{found.record.step} can't be resumed from: {wrong[0]}", advice="Choose another record."
         )
-    _require_accepted(found, without, to=to)
+    _require_accepted(found, {*without, *state.needs_no}, to=to)
     last = latest(state)
     if last is not None and last.record.id != record and site.policies.approval.required:
         raise Refused(
@@ -169,7 +169,11 @@ def decided(
 
 
 def newest_resumable(state: RunState, *, without: Collection[str] = (), to: Path | None = None) -> RecordState:
-    """The newest of the lineage that has no gap but of the roles in `without`. Raises NotFound where there is none."""
+    """The newest of the lineage that has no gap but of the roles in `without`, or that its run needs not.
+
+    Raises NotFound where there is none.
+    """
+    without = {*without, *state.needs_no}
     good = _good(state, without)
     if good is not None:
         return good

@@ -116,7 +116,7 @@ def take(site: Site, asked: Commit, state: RunState) -> Taken:
             notes = (*notes, doubt.why)
             if asked.found:
                 raise _suspect(asked, doubt)
-        resumable, gaps = resumes(present, possible)
+        resumable, gaps = resumes(present, possible, needs_no=state.needs_no)
         manifest = landed.manifest.judged(framework=found.framework, roles=present, resumable=resumable, gaps=gaps)
     except Exception:  # any: what was landed and is nobody's would fill the disk
         with suppress(LakemarkError):
