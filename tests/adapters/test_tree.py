@@ -80,7 +80,7 @@ def test_copies_are_read_only_files_of_our_own(tmp_path, out):
     tree = hot.path(commit(hot, out))
     assert (tree / "weights.bin").stat().st_ino != (out / "weights.bin").stat().st_ino
     assert stat.S_IMODE((tree / "weights.bin").stat().st_mode) == 0o444
-    assert stat.S_IMODE((tree / "rng").stat().st_mode) == 0o555
+    assert stat.S_IMODE((tree / "rng").stat().st_mode) == 0o550
 
 
 def test_digests_are_those_of_the_parts(hot, tmp_path):

@@ -35,6 +35,7 @@ def test_another_name_is_refused_and_a_rename_on_purpose_goes_on(cli, renamed):
     for words in (
         ("sweep",),
         ("sweep", "--dry-run"),
+        ("watch",),
         ("commit", cli.home / "out" / "step-4", "--run", "r1", "--step", 4),
         ("tier", "init", "hot" if renamed == "node" else "nvme"),
     ):

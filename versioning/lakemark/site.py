@@ -18,6 +18,7 @@ from lakemark.errors import Denied, LakemarkError, Misconfigured, NoRoom, NotFou
 from lakemark.ports import (
     CheckpointStore,
     DataVersions,
+    Journal,
     Progress,
     Quiet,
     Recogniser,
@@ -262,7 +263,8 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
 
     settings = parts.settings
     _require_unsigned(settings)
-    journal, tiers = parts.journal, Stores(parts)
+    # Opened when something is to be remembered: reading and rescuing never need to write beside the ledger.
+    journal, tiers = cast("Journal", Later(lambda: parts.journal)), Stores(parts)
     return Site(
         name=settings.site,
         node=settings.node,

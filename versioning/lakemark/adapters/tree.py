@@ -327,9 +327,8 @@ class TreeStore:
 
     def usage(self) -> Usage:
         total, free = self._space.totals()
-        sealed = [self._shelf.find(record) for record in self.records().records]
         return Usage(
-            used_bytes=sum(tree.record.size_bytes for tree in sealed if tree),
+            used_bytes=sum(self._shelf.sizes().values()) if self.identity() is not None else 0,
             capacity_bytes=self._capacity or total,
             free_bytes=free,
             file_system_free_share=free / total if total else None,

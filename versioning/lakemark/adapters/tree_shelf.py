@@ -44,6 +44,7 @@ class Shelf:
         self._sealed = inner / "sealed"
         self._recorded = inner / "recorded"
         self._bench = bench
+        self._sizes: dict[str, int] = {}
 
     def make(self) -> None:
         make_directories(self._sealed)
@@ -108,14 +109,19 @@ class Shelf:
         return frozenset(name for name in names if HEX64.fullmatch(name)) & frozenset(self.records())
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of each sealed tree by record; without those whose marker can't be read, which no landing may wait for."""
-        found = {}
-        for record in self.records():
+        """Bytes of each sealed tree by record; without those whose marker can't be read, which no landing may wait for.
+
+        A record's size never changes, so each marker is read once by a process, however often room is asked for.
+        """
+        there = self.records()
+        sizes = {record: self._sizes[record] for record in there if record in self._sizes}
+        for record in there:
             with suppress(Corrupt):
-                sealed = self.find(record)
+                sealed = None if record in sizes else self.find(record)
                 if sealed is not None:
-                    found[record] = sealed.record.size_bytes
-        return found
+                    sizes[record] = sealed.record.size_bytes
+        self._sizes = dict(sizes)
+        return sizes
 
     def tree(self, sealed: Sealed) -> Path:
         return self._root / sealed.tree

@@ -75,6 +75,7 @@ def _often(text: str) -> timedelta:
 def _serve(here: Session, often: timedelta, *, hints: bool) -> Answer:
     from lakemark.background import hold_to_limits, lookout, service_manager, watch_places
     from lakemark.ports import Quiet
+    from lakemark.services.register_tiers import require_named
     from lakemark.services.watch import Watch
     from lakemark.services.watch_service import Pacemaker, Service
     from lakemark.site import site_of
@@ -84,6 +85,7 @@ def _serve(here: Session, often: timedelta, *, hints: bool) -> Answer:
         here.warn(why)
     parts = replace(here.parts, background=True)
     site = site_of(parts, progress=Quiet())
+    require_named(site)
     manager = service_manager(here.environ)
     pace = Pacemaker(
         every=often,

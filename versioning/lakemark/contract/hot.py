@@ -239,6 +239,18 @@ def _unshares(bench: Bench) -> None:
     bench.store.drop(checkpoint, now=bench.now)
 
 
+def _lands_alone(bench: Bench) -> None:
+    contents = contents_of()
+    path = bench.save(contents)
+    landed = bench.store.land(path, quiet_seconds=0, roles={}, progress=Quiet(), share=False)
+    require(not landed.linked, "what was to be the tier's own shares files with the trainer")
+    checkpoint = Checkpoint(record=bench.record(landed), manifest=landed.manifest)
+    bench.store.adopt(landed, checkpoint.record)
+    _overwrite(path / "weights.bin")
+    require(bench.sound(checkpoint), "a tree of the tier's own is damaged by the trainer's write")
+    bench.store.drop(checkpoint, now=bench.now)
+
+
 CHECKS: Final = (
     Check("lands", "A tree is landed whole, and the trainer's files stay as they are.", _lands_whole, probe=False),
     Check("names", "A landed tree gets its name once; one that got none is dropped.", _names_once, probe=False),
@@ -253,6 +265,7 @@ CHECKS: Final = (
         _knows_linked_files,
         probe=False,
     ),
+    Check("alone", "What lands without a link stays as it was, whatever is written next.", _lands_alone, probe=False),
     Check("unshares", "Unshared files are the tier's own.", _unshares, probe=False),
 )
 
