@@ -28,9 +28,11 @@ def test_a_plan_is_kept_beside_the_ledger(trained):
 
 
 def test_without_data_only_the_model_can_go_back(trained):
-    error = trained.fails("rollback", "plan", "r1", "--to", "100", "--reason", "because", "--while-running")
-    assert error["exit_code"] == 7
-    assert "bind" in error["advice"]
+    plan = trained.ok("rollback", "plan", "r1", "--to", "100", "--reason", "because", "--while-running")
+    assert plan["flags"]["model_only"] is True
+    assert any("versions no data" in note for note in plan["notes"])
+    asked = ("rollback", "plan", "r1", "--to", "100", "--reason", "because", "--while-running", "--data-only")
+    assert trained.fails(*asked)["exit_code"] == 7
 
 
 def test_a_run_that_still_writes_is_refused(trained):
@@ -56,7 +58,7 @@ def test_request_says_what_to_paste(asked):
     for target in (document["target"], shown["target"]):
         # When retention would let it go is told as of the moment of asking.
         assert {name: target[name] for name in RECORD if name not in ("expires_at", "kept_by")} == {
-            name: record[name] for name in RECORD if name != "expires_at"
+            name: record[name] for name in RECORD if name not in ("expires_at", "kept_by")
         }
     assert document["flow_run"] is None
     assert document["approve"] == f"lakemark rollback approve {document['rollback']} --digest {document['plan'][:12]}"

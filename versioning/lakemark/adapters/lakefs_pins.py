@@ -140,6 +140,7 @@ class Pins:
             open_server = self._let_go(repository, name, one.head, commit=commit)
             self._server.drop_branch(repository, _making(name), expect=(errors.NOT_FOUND, *_REFUSALS))
             if open_server is not None:
+                found[name] = replace(one, head=commit)  # where it was put back
                 break
             found[name] = replace(one, tried=True)
         if open_server is None:

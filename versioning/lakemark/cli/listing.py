@@ -177,7 +177,7 @@ def record_lines(found: RecordState, view: Mapping[str, object], *, git_commit: 
             ("roles", ", ".join(record.roles)),
             ("resumable", {None: "not known", True: "yes", False: f"no: {', '.join(record.gaps)}"}[record.resumable]),
             *(("data", f"{ref.repository}@{ref.commit} ({ref.branch or '-'}, {ref.evidence})") for ref in record.data),
-            ("data", "" if record.data else session().advised("not known; bind it with `lakemark bind`")),
+            ("data", "" if record.data else _no_data()),
             ("code", f"{record.code.repository}@{record.code.commit}" if record.code else None),
             ("metrics", ", ".join(f"{name}={value:g}" for name, value in sorted(record.metrics.items()))),
             ("parent", short(record.parent) if record.parent else None),
@@ -253,3 +253,10 @@ def _replica_text(replica: Replica) -> str:
 
 def _listed(value: object) -> list[object]:
     return list(value) if isinstance(value, list | tuple) else []
+
+
+def _no_data() -> str:
+    here = session()
+    if here.settings.data is None:
+        return "this site versions none"
+    return here.advised("not known; bind it with `lakemark bind`")
