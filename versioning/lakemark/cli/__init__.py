@@ -11,10 +11,15 @@ __all__ = ["main", "run"]
 
 def main() -> None:
     """The program `lakemark`: runs `sys.argv` and ends the process with the exit code."""
-    from lakemark.cli.streams import begin
+    try:
+        from lakemark.cli.streams import begin
 
-    begin()
-    sys.exit(run(sys.argv[1:]))
+        begin()
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # before there is a command that could say so
+        sys.stderr.write("lakemark: interrupted\n")
+        code = 130
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str], *, environ: Mapping[str, str] = os.environ) -> int:

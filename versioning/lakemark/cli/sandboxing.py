@@ -28,22 +28,23 @@ def up(*, dry_run: bool = False) -> Answer:
         Say what would be started, and change nothing.
     """
     from lakemark.sandbox import services
+    from lakemark.sandbox.stopping import interrupted_by_signals
     from lakemark.services.register_tiers import register_all
 
     here = session()
     wanted = plan_of(here)
     if dry_run:
         return would(*(f"start {name} at {url}, unless it runs" for name, url in _wanted(wanted)))
-    running = services.up(with_flows(here, wanted), here.note)
+    with interrupted_by_signals():
+        running = services.up(with_flows(here, wanted), here.note)
     rows = [{"name": one.name, "url": one.url, "pid": one.pid} for one in running]
     if here.parts.settings.ledger.path.is_dir():
         theirs = [name for name, tier in here.settings.tiers.items() if tier.kind == "s3"]
         for name, outcome in register_all(here.site, only=theirs).items():
             if isinstance(outcome, Exception):
                 here.warn(f"the tier {name}: {outcome}")
-    return Answer(
-        document={"services": rows}, lines=table(("service", "url", "pid"), [tuple(row.values()) for row in rows])
-    )
+    lines = table(("service", "url", "pid"), [tuple(row.values()) for row in rows])
+    return Answer(document={"services": rows}, lines=[*lines, "", *next_steps(here)])
 
 
 def down(*, dry_run: bool = False) -> Answer:
@@ -85,8 +86,10 @@ def demo(*, dir: Path | None = None, keep: bool = False, dry_run: bool = False) 
             f"make a site in {where} with servers of its own", "train, commit, sink, roll back, resume, compare"
         )
     from lakemark.sandbox import demo as story
+    from lakemark.sandbox.stopping import interrupted_by_signals
 
-    report = story.run(where, say=here.note, environ=here.environ, keep=keep)
+    with interrupted_by_signals():
+        report = story.run(where, say=here.note, environ=here.environ, keep=keep)
     failed = [one for one in report.get("checks", ()) if not one["ok"]]
     shown = [("ok" if one["ok"] else "FAILED", one["name"], one["detail"]) for one in report.get("checks", ())]
     return Answer(document={"report": report}, lines=table(("", "check", ""), shown), exit_code=4 if failed else 0)
@@ -125,6 +128,18 @@ def with_flows(here: Session, plan: Plan) -> Plan:
     if exported is not None and anew:
         here.note(f"wrote {len(exported.written)} files of flows beside lakemark.yaml, in {exported.folder}")
     return replace(plan, prefect=replace(plan.prefect, deployments=file, anew=anew))
+
+
+def next_steps(here: Session) -> list[str]:
+    """Where the sandbox's Prefect is, its password, and how the servers are ended; nothing where the site runs none."""
+    from lakemark.sandbox import directions
+
+    wanted = here.settings.sandbox
+    if not (wanted.s3 or wanted.lakefs or wanted.prefect):
+        return []
+    url = here.parts.keys.get("PREFECT_API_URL", "")
+    lines = directions.login(url.removesuffix("/api"), wanted.dir) if wanted.prefect and url else []
+    return [*lines, f"to end the servers: {directions.command(here.parts.loaded.file, 'down')}"]
 
 
 def _unused(wanted: Path | None) -> Path:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from lakemark.cli import output, questions
 from lakemark.cli.output import coloured, instant, plain, size, table
+from lakemark.cli.sandboxing import next_steps
 from lakemark.cli.session import Answer, Session, session
 from lakemark.cli.watch_state import seen, view, watch_problems
 from lakemark.errors import Denied, Incomplete, LakemarkError, Usage
@@ -95,6 +96,8 @@ def status() -> Answer:
         "now": to_text(rules.now),
     }
     lines = [*_lines(problems, runs, servers), *(f"{one['name']}: {one['detail']}" for one in view(here, watch))]
+    if any(one.pid is not None for one in servers):
+        lines += ["", *next_steps(here)]
     return Answer(document=document, lines=lines, exit_code=Incomplete.exit_code if red else 0)
 
 

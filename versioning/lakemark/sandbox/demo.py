@@ -17,14 +17,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 from lakemark.errors import LakemarkError
-from lakemark.sandbox import credentials
+from lakemark.sandbox import credentials, directions
 from lakemark.sandbox.data_repository import DataRepository
 from lakemark.sandbox.demo_checks import Check, Facts, check_all, digests
 from lakemark.sandbox.deployments import WAITING, Deployments
 from lakemark.sandbox.prefect import Api
+from lakemark.sandbox.services import down
+from lakemark.sandbox.stopping import ignoring_signals
 from lakemark.sandbox.train import advance, make_part
 
 RUN: Final = "demo"
@@ -76,7 +79,8 @@ class Stage:
         )
         if done.returncode != 0:
             raise Step(
-                f"`lakemark {' '.join(words)}` ended with {done.returncode}: {done.stderr.strip()[-2000:]}", advice=""
+                f"`lakemark {' '.join(words)}` ended with {done.returncode}: {done.stderr.strip()[-2000:]}",
+                advice=f"The servers' logs are in {self.home / 'sandbox' / 'logs'}; with --keep they stay to be looked at.",
             )
         value = json.loads(done.stdout)
         return value if isinstance(value, dict) else {}
@@ -88,7 +92,10 @@ class Stage:
         environ = self.environ | self.reading | {"LAKEMARK_DATA_CACHE": str(self.home / "train" / "data")}
         done = subprocess.run(program, env=environ, cwd=self.home, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise Step(f"the trainer ended with {done.returncode}: {done.stderr.strip()[-2000:]}", advice="")
+            raise Step(
+                f"the trainer ended with {done.returncode}: {done.stderr.strip()[-2000:]}",
+                advice="`--keep` leaves the servers to be looked at.",
+            )
 
     def remember(self) -> None:
         """What the trainer's checkpoints hold now, before it rotates them away."""
@@ -99,35 +106,50 @@ class Stage:
 def run(home: Path, *, say: Say, environ: Mapping[str, str], keep: bool) -> dict[str, Any]:
     """Runs the demo in `home`, an empty or absent folder; answers the report, also written to `home/report.json`.
 
-    keep: leave the services running. Raises LakemarkError where a step fails; services are ended then too.
+    keep: leave the services running. Raises LakemarkError where a step fails, KeyboardInterrupt where it is stopped; what
+    it started is ended then too, but for a failed step with `keep`: there is something to look at.
     """
     stage = Stage(home=home.resolve(), say=say, environ=dict(environ))
+    services: dict[str, str] = {}
+    facts: Facts | None = None
     try:
         services = set_up(stage)
         facts = story(stage)
-        report = reported(stage, services, facts)
+        return reported(stage, services, facts)
+    except KeyboardInterrupt:
+        keep = False
+        raise
     finally:
         if not keep:
-            stage.tell("ending the services it started")
-            stage.lakemark("down")
-    for line in look_around(stage, services, keep=keep):
-        say(line)
-    return report
+            end(stage)
+        if (stage.home / "lakemark.yaml").exists():
+            for line in look_around(stage, services, facts, keep=keep):
+                say(line)
 
 
-def look_around(stage: Stage, services: Mapping[str, str], *, keep: bool) -> list[str]:
-    """What to type next."""
-    site = f"{stage.home.name}/lakemark.yaml"
-    pages = [f"  {services['prefect-server']}   Prefect: the flow runs, the rollback's plan"] if keep else []
-    return [
-        "look around:",
-        *pages,
-        f"  lakemark --config {site} ls {RUN} --all-timelines",
-        f"  lakemark --config {site} log {RUN}",
-        f"  lakemark --config {site} as-of {RUN} 2026-01-01T00:00:00Z   (any instant of the story)",
-        f"  git -C {stage.home.name}/ledger.git log --oneline runs/{RUN}",
-        *([f"  lakemark --config {site} down   ends the services"] if keep else []),
-    ]
+def end(stage: Stage) -> None:
+    """Ends what the demo started, however far it came: it is found by its mark. Another Ctrl-C does not stop this."""
+    stage.tell("ending the services it started; SeaweedFS takes up to half a minute")
+    with ignoring_signals():
+        down(stage.home / "sandbox")
+
+
+def look_around(stage: Stage, services: Mapping[str, str], facts: Facts | None, *, keep: bool) -> list[str]:
+    """What to type next: each indented line works as it is, from the folder the demo was started in."""
+    site = stage.home / "lakemark.yaml"
+    lines = ["look around:"]
+    if keep and "prefect-server" in services:
+        lines += [f"  # {line}" for line in directions.login(services["prefect-server"], stage.home / "sandbox")]
+    lines.append(f"  {directions.command(site, 'ls', RUN, '--all-timelines')}")
+    lines.append(f"  {directions.command(site, 'log', RUN)}")
+    if facts is not None:
+        lines.append(f"  {directions.command(site, 'as-of', RUN, str(facts.plan['target']['saved_at']))}")
+        lines.append(f"  {directions.command(site, 'rollback', 'show', str(facts.applied['rollback']))}")
+    lines.append(f"  git -C {quote(directions.shown(stage.home / 'ledger.git'))} log --oneline runs/{RUN}")
+    if keep:
+        lines.append("end the services:")
+        lines.append(f"  {directions.command(site, 'down')}")
+    return lines
 
 
 def set_up(stage: Stage) -> dict[str, str]:
@@ -197,7 +219,7 @@ def roll_back(stage: Stage, prefect: Deployments, repository: DataRepository, co
     stage.tell("something is wrong since two days: asking the deployment `rollback` to go back three")
     asked = {"run": RUN, "to": f"{DAYS_BACK}d", "reason": "the loss rises since two days", "requester": "ana"}
     flow_run = prefect.start("rollback", asked)
-    if prefect.wait(flow_run, WAITING, within_seconds=120) not in WAITING:
+    if prefect.wait(flow_run, WAITING, within_seconds=900) not in WAITING:
         prefect.completed(flow_run)
     rollback = stage.lakemark("rollback", "ls")["rollbacks"][-1]
     plan = stage.lakemark("rollback", "show", rollback["rollback"])

@@ -47,13 +47,22 @@ class Deployments:
             advice="See prefect-worker.log in the sandbox's logs.",
         )
 
-    def finish(self, name: str, parameters: Mapping[str, object] | None = None, *, within_seconds: float = 120) -> str:
-        """Starts a run and waits until it completed. Raises RunFailed with its message otherwise."""
-        run = self.start(name, parameters)
-        self.completed(run, within_seconds=within_seconds)
-        return run
+    def finish(self, name: str, parameters: Mapping[str, object] | None = None, *, within_seconds: float = 900) -> str:
+        """Starts a run and waits until it completed. Raises RunFailed with its message otherwise.
 
-    def completed(self, run: str, *, within_seconds: float = 120) -> None:
+        A run that Prefect cancels before it began, because the deployment's schedule has one going, is started again once
+        that one ended: it may have looked before what this one is for was there.
+        """
+        until = time.monotonic() + within_seconds
+        while True:
+            run = self.start(name, parameters)
+            if self.wait(run, within_seconds=until - time.monotonic()) != "CANCELLED" or not self._collided(run):
+                self.completed(run, within_seconds=max(1.0, until - time.monotonic()))
+                return run
+            while self._going(name) and time.monotonic() < until:
+                time.sleep(_POLL_SECONDS)
+
+    def completed(self, run: str, *, within_seconds: float = 900) -> None:
         """Waits until the run completed. Raises RunFailed with its message otherwise."""
         kind = self.wait(run, within_seconds=within_seconds)
         if kind != "COMPLETED":
@@ -61,6 +70,15 @@ class Deployments:
             raise RunFailed(
                 f"the flow run {run} {kind}: {state.get('message')}", advice="See the run in Prefect's pages."
             )
+
+    def _collided(self, run: str) -> bool:
+        """Whether it was cancelled without ever having run: by the deployment's limit, not by a person."""
+        return not _object(self.api.get(f"/flow_runs/{run}")).get("run_count")
+
+    def _going(self, name: str) -> bool:
+        going = {"type": {"any_": ["RUNNING", "PENDING", "CANCELLING"]}}
+        asked = {"flow_runs": {"state": going}, "deployments": {"name": {"any_": [name]}}, "limit": 1}
+        return bool(self.api.post("/flow_runs/filter", asked))
 
     def answer(self, run: str, given: Mapping[str, str], *, within_seconds: float = 30) -> None:
         """Fills in the form a suspended run waits for. It is shown before it can be answered: asked again until taken."""

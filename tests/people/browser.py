@@ -1,0 +1,127 @@
+"""A real browser, driven through ChromeDriver's own REST interface (W3C WebDriver): no library in between."""
+
+import json
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from base64 import b64decode
+from contextlib import contextmanager
+from pathlib import Path
+
+from lakemark.sandbox import loopback
+
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+ENTER, CONTROL = "\ue007", "\ue009"
+# Without a network of its own Chromium would wait for its makers' hosts.
+ARGUMENTS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--window-size=1400,2200",
+)
+
+
+class Browser:
+    """One window. Elements are named by XPath; whatever is not there yet is waited for."""
+
+    def __init__(self, port, session, folder):
+        self.port, self.session, self.folder = port, session, folder
+
+    def ask(self, method, path, body=None):
+        return call(self.port, method, f"/session/{self.session}{path}", body)
+
+    def go(self, url):
+        self.ask("POST", "/url", {"url": url})
+
+    def all(self, xpath):
+        found = self.ask("POST", "/elements", {"using": "xpath", "value": xpath})
+        return [one[ELEMENT] for one in found]
+
+    def find(self, xpath, *, within_seconds=90):
+        """The first element that is there and shown."""
+        ends = time.monotonic() + within_seconds
+        while time.monotonic() < ends:
+            for one in self.all(xpath):
+                try:
+                    if self.ask("GET", f"/element/{one}/displayed"):
+                        return one
+                except Failed:
+                    break  # the page was drawn anew meanwhile
+            time.sleep(0.2)
+        self.shot("missing")
+        raise AssertionError(f"no {xpath} on {self.ask('GET', '/url')}: {self.text()[:3000]}")
+
+    def click(self, xpath):
+        ends = time.monotonic() + 60
+        while True:
+            try:
+                return self.ask("POST", f"/element/{self.find(xpath)}/click", {})
+            except Failed:
+                if time.monotonic() > ends:
+                    raise
+                time.sleep(0.2)
+
+    def type(self, xpath, text):
+        self.ask("POST", f"/element/{self.find(xpath)}/value", {"text": text})
+
+    def text(self):
+        (body,) = self.all("//body")
+        return self.ask("GET", f"/element/{body}/text")
+
+    def run(self, script, *arguments):
+        return self.ask("POST", "/execute/sync", {"script": script, "args": list(arguments)})
+
+    def shot(self, name):
+        """A picture of the page, for people."""
+        path = self.folder / f"{name}.png"
+        path.write_bytes(b64decode(self.ask("GET", "/screenshot")))
+        return path
+
+
+class Failed(Exception):
+    """What ChromeDriver refused."""
+
+
+def call(port, method, path, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{port}{path}", data=data, method=method, headers={"Content-Type": "application/json"}
+    )
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(asked, timeout=120) as answer:
+            return json.loads(answer.read())["value"]
+    except urllib.error.HTTPError as error:
+        with error:
+            raise Failed(error.read().decode(errors="replace")) from None
+
+
+@contextmanager
+def browsing(folder: Path, *, chromium: str, driver: str):
+    """A browser with an empty profile below `folder`; it and its driver are ended afterwards."""
+    (port,) = loopback.free_ports(1)
+    with (folder / "chromedriver.log").open("wb") as log:
+        process = subprocess.Popen([driver, f"--port={port}"], stdout=log, stderr=subprocess.STDOUT)
+    try:
+        ends = time.monotonic() + 60
+        while loopback.is_free(port):
+            assert process.poll() is None, "ChromeDriver ended"
+            assert time.monotonic() < ends, "ChromeDriver does not start"
+            time.sleep(0.1)
+        options = {"binary": chromium, "args": [*ARGUMENTS, f"--user-data-dir={folder / 'profile'}"]}
+        wanted = {"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}}
+        session = call(port, "POST", "/session", wanted)["sessionId"]
+        try:
+            yield Browser(port, session, folder)
+        finally:
+            call(port, "DELETE", f"/session/{session}")
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
