@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from lakemark.adapters.pacing import Pace
     from lakemark.adapters.tree import TreeStore
     from lakemark.index import Index
+    from lakemark.model.soundness import Seen
 
 
 def configuration(config: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> Loaded:
@@ -388,6 +389,13 @@ def ledger_tips(settings: Settings) -> Mapping[str, str]:
     if not there:
         raise NotFound(f"there is no ledger at {path}", advice="Make it with `lakemark init`.")
     return tips(path)
+
+
+def known_tips(settings: Settings) -> tuple[Seen, ...]:
+    """What this node knows of its ledger's tips, read without writing or waiting. Raises StoreUnavailable, Corrupt."""
+    from lakemark.adapters.journal import seen_at
+
+    return seen_at(settings.ledger.path.with_suffix(".journal.sqlite"))
 
 
 def identity_at(path: Path) -> str | None:

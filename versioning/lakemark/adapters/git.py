@@ -168,11 +168,6 @@ class GitLedger:
         """The newest commit of each branch, by run and `site`."""
         return git_refs.tips(self.path)
 
-    def require_tips(self) -> None:
-        """Raises Corrupt where the newest entry of a branch can't be read: nothing can be appended to it then."""
-        for tip in self.tips().values():
-            self._entry(tip)
-
     def tip(self, branch: str) -> str | None:
         with os_errors(self.path):
             return git_refs.read(self.path, git_refs.reference(_valid(branch)))

@@ -7,9 +7,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-import zlib
 from collections.abc import Mapping
-from hashlib import sha1
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -17,12 +15,11 @@ import pygit2
 
 from lakemark.adapters import git_tree
 from lakemark.adapters.files import fsync_directory, make_directories, os_errors, write_atomic
+from lakemark.adapters.git_damage import DAMAGED, set_damaged_aside
 from lakemark.adapters.git_refs import RUNS, SITE
 from lakemark.errors import Corrupt, quoted
 from lakemark.model.names import is_run
 
-DAMAGED: Final = "lakemark/damaged"
-"""Where in the repository lies what could not be read, in case somebody knows more than we do."""
 _SIGNATURES: Final = (b"# v2 git bundle\n", b"# v3 git bundle\n")
 _LINE: Final = re.compile(rb"([0-9a-f]{40}) (refs/heads/[\x21-\x7e]+)\n")
 _LONGEST_LINE: Final = 4096
@@ -64,28 +61,6 @@ def take(path: Path, copy: BinaryIO) -> dict[str, str]:
         finally:
             shutil.rmtree(place, ignore_errors=True)
     return heads
-
-
-def set_damaged_aside(path: Path) -> list[str]:
-    """Moves loose objects that are not what their names say out of the way; answers their names. A pack may have them whole."""
-    gone = damaged_loose(path)
-    for name in gone:
-        make_directories(path / DAMAGED)
-        place = path / "objects" / name[:2] / name[2:]
-        os.rename(place, path / DAMAGED / name)
-        fsync_directory(place.parent)
-    return gone
-
-
-def damaged_loose(path: Path) -> list[str]:
-    """Names of loose objects that are not what their names say. Reads each; there are about a thousand at most."""
-    return [
-        folder.name + file.name
-        for folder in sorted((path / "objects").glob("[0-9a-f][0-9a-f]"))
-        for file in sorted(folder.iterdir())
-        # A sha1 in all; what else lies there are temporaries.
-        if len(folder.name + file.name) == 40 and not _whole(file, folder.name + file.name)  # noqa: PLR2004
-    ]
 
 
 def holds(repository: pygit2.Repository, tip: str, revision: str) -> bool:
@@ -150,13 +125,6 @@ def _branch(reference: str) -> str | None:
         return "site"
     name = reference.removeprefix(RUNS)
     return name if name != reference and is_run(name) else None
-
-
-def _whole(file: Path, name: str) -> bool:
-    try:
-        return sha1(zlib.decompress(file.read_bytes()), usedforsecurity=False).hexdigest() == name
-    except (zlib.error, FileNotFoundError):
-        return not file.exists()
 
 
 def _move_packs(source: Path, target: Path) -> None:

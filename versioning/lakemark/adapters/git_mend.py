@@ -1,7 +1,7 @@
 """Mending the folder of a ledger, so that it can be opened: its settings, HEAD and references, and objects that are damaged.
 
 Nothing is thrown away: what can't be read goes to `lakemark/damaged` in the repository, and a folder that is no repository at
-all stays beside the new one.
+all stays beside the new one. Git is loaded only to write: `status` asks what is to be mended.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from lakemark.adapters import git_objects
 from lakemark.adapters.files import fsync_directory, make_directories, os_errors, write_atomic
-from lakemark.adapters.git import CONFIGURATION, init
-from lakemark.adapters.git_copies import DAMAGED, damaged_loose, set_damaged_aside
+from lakemark.adapters.git_damage import DAMAGED, damaged_loose, set_damaged_aside
 from lakemark.adapters.git_refs import RUNS, SITE
 from lakemark.errors import NotFound
 
@@ -44,6 +42,8 @@ def mend(path: Path, identity: Callable[[], str | None], *, dry_run: bool = Fals
         damaged = damaged_loose(path) if dry_run else set_damaged_aside(path)
         said += [f"set the damaged object {name[:12]} aside, and take it from a copy" for name in damaged]
         if not dry_run:
+            from lakemark.adapters import git_objects
+
             count = git_objects.put_back(path)
             said += [f"wrote {count} object(s) anew from the copies kept beside the ledger"] if count else []
         return said
@@ -56,6 +56,8 @@ def _begin(path: Path, identity: str) -> None:
         if path.exists():
             os.rename(path, path.with_name(f"{path.name}.damaged-{uuid.uuid4().hex[:8]}"))
             fsync_directory(path.parent)
+    from lakemark.adapters.git import init
+
     init(path, identity)
 
 
@@ -73,6 +75,8 @@ def _settings(path: Path, identity: Callable[[], str | None], *, dry_run: bool) 
         return []
     known = taken or (found[1] if found else _required(identity()))
     if not dry_run:
+        from lakemark.adapters.git import CONFIGURATION
+
         _keep(path, "config")
         sections: dict[str, list[str]] = {"core": ["repositoryformatversion = 0", "filemode = true", "bare = true"]}
         for name, value in (*CONFIGURATION.items(), ("lakemark.id", known)):

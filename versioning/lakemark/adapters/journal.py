@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from threading import RLock
@@ -215,6 +215,25 @@ class SqliteJournal:
         """SQLite says `disk I/O error` where it finds no room for the file that its processes share."""
         with os_errors(self._path):
             return os.statvfs(self._path.parent).f_bavail == 0
+
+
+def seen_at(path: Path) -> tuple[Seen, ...]:
+    """What `SqliteJournal.seen` answers, from a journal that is only looked at; none where there is no journal.
+
+    Raises StoreUnavailable where it is not read within a second, Corrupt.
+    """
+    if not path.exists():
+        return ()
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=1.0)) as connection:
+            rows = connection.execute("SELECT source, branch, revision FROM tips").fetchall()
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error):  # of a version that kept none
+            return ()
+        raise StoreUnavailable(f"{quoted(str(path))}: {error}", advice="Try again.") from error
+    except sqlite3.DatabaseError as error:
+        raise Corrupt(f"{quoted(str(path))}: {error}", advice="Move the file away: it is made anew.") from error
+    return tuple(Seen(source=source, branch=branch, revision=revision) for source, branch, revision in rows)
 
 
 def _key(file: KnownFile) -> tuple[int, int, int, int, str]:

@@ -22,9 +22,10 @@ from lakemark.cli.session import Answer, Session, session
 from lakemark.cli.watch_state import seen, view, watch_problems
 from lakemark.errors import Denied, Incomplete, LakemarkError, Usage
 from lakemark.model.instants import to_text
-from lakemark.model.soundness import in_words
+from lakemark.model.soundness import in_words, lacks
 from lakemark.services import data_note
 from lakemark.services.saves_status import problems_of_refused, problems_without_record
+from lakemark.services.soundness import holds_of
 from lakemark.services.status import (
     AMBER,
     RED,
@@ -102,20 +103,21 @@ def status() -> Answer:
 
 
 def _distress(here: Session) -> Iterator[Problem]:
-    """What this node knows and the ledger lacks, and what keeps it from being opened or read."""
+    """What this node knows and the ledger lacks, and what in its folder is damaged. Loads Git only where a tip is another."""
     if here.parts.reads_only:
         yield from (Problem(colour=RED, what=alarm, next=_RECOVER) for alarm in here.history.index.alarms())
         return
-    from lakemark.services.soundness import known_lacks
-    from lakemark.site import mend_ledger
+    from lakemark.site import known_tips, ledger_tips, mend_ledger
 
     for one in mend_ledger(here.parts, dry_run=True):
         yield Problem(colour=RED, what=f"the ledger is damaged; `ledger recover` will {one}", next=_RECOVER)
-    if not here.parts.journal_is_there():
-        return
+
+    def holds(branch: str, revision: str) -> bool:
+        return holds_of(here.parts.ledger)(branch, revision)
+
     try:
-        ledger = here.parts.ledger
-        lacking = known_lacks(ledger, here.parts.journal)
+        seen = known_tips(here.settings)
+        lacking = lacks(seen, ledger_tips(here.settings), holds=holds)
     except LakemarkError as error:
         # A ledger or journal that can't be read is what must be said, not what keeps the rest from being said.
         yield Problem(colour=RED, what=str(error), next=error.advice)
@@ -124,7 +126,7 @@ def _distress(here: Session) -> Iterator[Problem]:
         yield Problem(colour=RED, what=in_words(lacking), next=_RECOVER)
     for branch, revision, alarm in here.history.index.replaced():
         # One that came back, or whose history another copy took in, is no alarm.
-        if not lacking and not ledger.contains(branch, revision):
+        if not lacking and not holds(branch, revision):
             yield Problem(colour=RED, what=alarm, next=_RECOVER)
 
 
@@ -132,8 +134,6 @@ def _unopened(here: Session) -> Answer | None:
     """That the ledger can't be read at all: then there is nothing else to say, and this is said."""
     try:
         _ = here.history.index
-        if not here.parts.reads_only:
-            here.parts.ledger.require_tips()
     except (Usage, Denied):
         raise
     except LakemarkError as error:

@@ -36,7 +36,7 @@ def require_sound(site: Site) -> None:
 def known_lacks(ledger: Ledger, journal: Journal, branch: str | None = None) -> tuple[Lack, ...]:
     """What this node knows and the ledger lacks, of one branch or of all. Asks nobody else."""
     seen = journal.seen(branch)  # before the tips: the ledger only grows
-    return lacks(seen, ledger.tips() if branch is None else _tip(ledger, branch), holds=_holds(ledger))
+    return lacks(seen, ledger.tips() if branch is None else _tip(ledger, branch), holds=holds_of(ledger))
 
 
 def look(site: Site) -> tuple[Lack, ...]:
@@ -45,7 +45,7 @@ def look(site: Site) -> tuple[Lack, ...]:
     What the ledger lacks is remembered, so that `require_sound` knows it from now on, with every tier away.
     """
     told = [*site.journal.seen(), *_of_tiers(site), *_of_hot(site)]
-    found = lacks(told, site.ledger.tips(), holds=_holds(site.ledger))
+    found = lacks(told, site.ledger.tips(), holds=holds_of(site.ledger))
     for lack in found:
         for source in lack.sources:
             site.journal.saw(source, {lack.branch: lack.revision})
@@ -208,7 +208,9 @@ def _tip(ledger: Ledger, branch: str) -> Mapping[str, str]:
     return {} if tip is None else {branch: tip}
 
 
-def _holds(ledger: Ledger) -> Callable[[str, str], bool]:
+def holds_of(ledger: Ledger) -> Callable[[str, str], bool]:
+    """Whether a branch holds a revision, or a record that is only known by its tree; False where it can't be told."""
+
     def holds(branch: str, revision: str) -> bool:
         try:
             if revision.startswith(_RECORD):
