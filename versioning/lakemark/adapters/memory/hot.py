@@ -309,6 +309,9 @@ class MemoryHot:
     def records(self) -> Listing:
         return Listing(records=tuple(sorted(self._tier.sealed)), complete=self._tier.identity is not None)
 
+    def strangers(self) -> tuple[str, ...]:
+        return ()
+
     def usage(self) -> Usage:
         used = sum(sealed.checkpoint.manifest.size_bytes for sealed in self._tier.sealed.values())
         return Usage(used_bytes=used, capacity_bytes=None, file_system_free_share=self.free_share)
