@@ -24,7 +24,7 @@ from lakemark.errors import Denied, Incomplete, LakemarkError, Usage
 from lakemark.model.instants import to_text
 from lakemark.model.soundness import in_words, lacks
 from lakemark.services import data_note
-from lakemark.services.saves_status import problems_of_refused, problems_without_record
+from lakemark.services.saves_status import problems_of_best, problems_of_refused, problems_without_record
 from lakemark.services.soundness import holds_of
 from lakemark.services.status import (
     AMBER,
@@ -250,6 +250,7 @@ def _waiting(here: Session, state: RunState, rules: Rules) -> Iterator[Problem]:
         yield Problem(colour=AMBER, what=what, next="lakemark sweep writes it anew.")
     yield from problems_of_room(state.run, waiting, now=here.now)
     yield from problems_of_refused(state.run, waiting)
+    yield from problems_of_best(state, here.history.modes())
     announced = sum(1 for _ in _announced(here, state.run))
     yield from problems_without_record(state, waiting, rules, announced=announced)
 

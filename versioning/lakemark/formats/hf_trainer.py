@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ from lakemark.formats import deepspeed, hf_files, sets
 from lakemark.formats.contents import Contents
 from lakemark.formats.family import OfFolders, temporary
 from lakemark.formats.folder import Folder, Unreadable
+from lakemark.formats.metrics import of_history
 from lakemark.formats.torch_numbers import integers
 from lakemark.model.checkpoint import Role
 from lakemark.ports import Found
@@ -58,11 +60,11 @@ class HfTrainer(OfFolders):
         contents = hf_files.contents_of(folder)
         _check(contents)
         step = self.step(folder)
-        said = _check_state(contents, step)
+        said, metrics = _check_state(contents, step)
         if folder.name.startswith("tmp-"):
             why = "; ".join(["tmp- prefix", *contents.problems])
             return temporary(folder.path, FRAMEWORK, step, why, roles=contents.roles)
-        return contents.found(FRAMEWORK, said if folder.name == _OF_HUB else step)
+        return replace(contents.found(FRAMEWORK, said if folder.name == _OF_HUB else step), metrics=metrics)
 
 
 def _check(contents: Contents) -> None:
@@ -108,21 +110,22 @@ def _check_ranks(contents: Contents) -> None:
         contents.problems.append(f"rng_state for {len(ranks)} of {world} ranks")
 
 
-def _check_state(contents: Contents, step: int | None) -> int | None:
-    """Answers the step that it says."""
+def _check_state(contents: Contents, step: int | None) -> tuple[int | None, dict[str, float]]:
+    """Answers the step that it says, and the metrics of that step."""
     if STATE not in contents.files:
         contents.problems.append(f"no {STATE}")
-        return None
+        return None, {}
     try:
         state = json.loads(contents.folder.text(STATE, longest_bytes=_LONGEST_STATE_BYTES))
     except (Unreadable, ValueError, RecursionError):
-        return None  # said with the headers
+        return None, {}  # said with the headers
     if not isinstance(state, dict):
         contents.problems.append(f"{STATE}: no state of a trainer")
-        return None
+        return None, {}
     said, best = state.get("global_step"), state.get("best_model_checkpoint")
     if isinstance(said, int) and step is not None and said != step:
         contents.notes.append(f"{STATE} says step {said}")
     if isinstance(best, str) and best.startswith("/") and Path(best).parent != contents.folder.path.parent:
         contents.notes.append(f"{STATE} names the best checkpoint by an absolute path: {best[:500]!r}")
-    return said if isinstance(said, int) and said >= 0 else None
+    whole = said if isinstance(said, int) and said >= 0 else None
+    return whole, of_history(state.get("log_history"), whole)

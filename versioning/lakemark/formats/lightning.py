@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -11,6 +12,7 @@ from lakemark.formats import deepspeed, headers, numbered, sets, sharded
 from lakemark.formats.contents import Contents
 from lakemark.formats.family import Loose, found
 from lakemark.formats.folder import Folder, Unreadable
+from lakemark.formats.metrics import of_name
 from lakemark.formats.torch_file import told
 from lakemark.formats.torch_numbers import integers
 from lakemark.formats.unfinished import before_renaming, left_over
@@ -79,7 +81,8 @@ class Lightning:
         elif not states:
             _sharded(contents)
         contents.check()
-        return contents.found(FRAMEWORK, self.step(folder))
+        judged = contents.found(FRAMEWORK, self.step(folder))
+        return replace(judged, metrics=of_name(folder.name.removesuffix(_SUFFIX)))
 
     def loose(self, folder: Folder) -> Iterator[Loose]:
         for name in folder.files if "ckpt" in folder.suffixes else ():
@@ -143,7 +146,7 @@ def _file(folder: Folder, names: tuple[str, ...]) -> Found:
         problems.append(f"{mark} lies beside it")
     inside = told(folder, names[:1])
     step = _step(names[0])
-    return found(
+    judged = found(
         folder.path / names[0],
         FRAMEWORK,
         step if step is not None else _step_inside(folder, names[0]),
@@ -153,3 +156,4 @@ def _file(folder: Folder, names: tuple[str, ...]) -> Found:
         said="whole; all in one file",
         members=tuple(folder.path / name for name in names) if len(names) > 1 else (),
     )
+    return replace(judged, metrics=of_name(names[0].removesuffix(_SUFFIX)))

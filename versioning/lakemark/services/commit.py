@@ -288,7 +288,7 @@ def _record(site: Site, asked: Commit, placement: Placement, taken: Taken) -> Re
         base,
         data=data,
         code=code,
-        metrics=dict(asked.metrics) | dict(spooled.metrics if spooled else {}),
+        metrics={**taken.metrics, **asked.metrics, **(spooled.metrics if spooled else {})},
         parent=placement.parent,
         attempt=attempt,
         supersedes=placement.supersedes,

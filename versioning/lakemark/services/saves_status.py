@@ -5,11 +5,14 @@ Decides; looks at nothing itself: a pass noted what it found (`waiting_saves`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from lakemark.model.ledger import RunState
-from lakemark.services.status import RED, Problem, Rules
+from lakemark.services.status import AMBER, RED, Problem, Rules
 from lakemark.services.waiting_saves import REFUSED, WaitingSave
+
+_SHOWN: Final = 5
 
 
 def problems_of_refused(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Problem]:
@@ -19,6 +22,16 @@ def problems_of_refused(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Pr
         first = refused[0]
         what = f"{len(refused)} save(s) of {run} can't be committed, the first {first.path}: {first.why}"
         yield Problem(colour=RED, what=what, since=first.since, next=first.advice or f"lakemark inspect {first.path}")
+
+
+def problems_of_best(state: RunState, modes: Mapping[str, str]) -> Iterator[Problem]:
+    """A rule that keeps the best by a metric that no record has keeps nothing. modes: the metrics that retention names."""
+    named = {name for found in state.records.values() for name in found.record.metrics}
+    if state.closed or not named or not modes or not named.isdisjoint(modes):
+        return
+    what = f"retention keeps the best of {state.run} by {', '.join(sorted(modes))}, which none of its records has"
+    advice = f"Name one that they have in `retention:`: {', '.join(sorted(named)[:_SHOWN])}."
+    yield Problem(colour=AMBER, what=what, next=advice)
 
 
 def problems_without_record(

@@ -65,10 +65,14 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """landed: with the judgement in its manifest. notes: what a person should know of it, a sentence each."""
+    """landed: with the judgement in its manifest. notes: what a person should know of it, a sentence each.
+
+    metrics: what its framework wrote of the step.
+    """
 
     landed: Landed
     notes: tuple[str, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def identities(self) -> tuple[KnownFile, ...]:
@@ -130,7 +134,9 @@ def take(site: Site, asked: Commit, state: RunState) -> Taken:
     if weights_only(present, possible):
         notes = (*notes, "weights only: not resumable")
     return Taken(
-        landed=replace(landed, manifest=manifest), notes=tuple(dict.fromkeys((*asked.notes, *found.notes, *notes)))
+        landed=replace(landed, manifest=manifest),
+        notes=tuple(dict.fromkeys((*asked.notes, *found.notes, *notes))),
+        metrics=found.metrics,
     )
 
 
