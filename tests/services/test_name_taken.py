@@ -131,3 +131,23 @@ def test_it_is_forgotten_once_the_tier_holds_it_after_all(world):
     warm.collect(now=later + timedelta(days=1), grace=timedelta(hours=1), needed=[])
     assert replicate(world.site(), RUN, second, to="warm").refused == {}
     assert said(world) == []
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\x00garbage"], ids=["empty", "cut", "garbage"])
+def test_a_spoiled_claim_blames_the_tier_alone_and_the_next_pass_mends_it(world, tmp_path, data):
+    record = save(world, 100, a=b"a")
+    replicate(world.site(), RUN, record, to="warm")
+    claim = tmp_path / "warm" / "lakemark" / "records" / f"{record}.json"
+    claim.chmod(0o644)
+    claim.write_bytes(data)
+    tiers = dict(world.site().tiers)
+    tiers["warm"] = DvcStore(DirectoryBlobs(tmp_path / "warm"), name="warm", tier_class="warm", domain="warm")
+    world.changes = {"tiers": tiers}
+    seen = verify(world.site(), [world.at(100)])
+    assert [look.place.tier for look in seen.damaged] == ["warm"]
+    assert seen.looks[0].error is None
+    assert world.at(100).replicas[world.hot.place].sound
+    passes(world, 1)
+    assert world.at(100).replicas[WARM].sound
+    assert world.at(100).replicas[COLD].sound
+    assert verify(world.site(), [world.at(100)]).damaged == []
