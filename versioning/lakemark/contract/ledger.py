@@ -232,6 +232,29 @@ def _bundles_everything(opens: Opens) -> None:
     require(before and after != before, "a bundle lacks what was appended before it")
 
 
+def _knows_its_history(opens: Opens) -> None:
+    run, ledger = "held", opens()
+    _open(ledger, run)
+    first = ledger.tip(run)
+    with ledger.bundle() as copy:
+        heads = ledger.heads_of(copy)
+        copy.seek(0)
+        taken = ledger.take(copy)
+    _commit(ledger, run, 10)
+    again = opens()
+    newest = again.tip(run)
+    require(first is not None and newest is not None and again.tips()[run] == newest != first, f"the tip is {newest}")
+    require(again.contains(run, str(first)) and again.contains(run, str(newest)), "a branch lacks an entry of its own")
+    require(not again.contains(run, "0" * 40) and not again.contains("nobody", str(first)), "a strange entry is held")
+    require(heads[run] == taken[run] == first, f"a copy's tips are {heads}")
+    require(not again.forward(run, str(first)) and again.tip(run) == newest, "a branch went back")
+    require(not list(again.beyond(run, str(first))), "an older copy has entries that the branch lacks")
+    require(again.is_whole() and not again.set_broken_aside(), "a sound ledger is said to be damaged")
+    record = _record(run, 10).id
+    require(not again.put_manifest(run, record, _manifest(11)), "another manifest was written in a record's place")
+    require(again.put_manifest(run, record, _manifest(10)), "a record's own manifest was not taken")
+
+
 def _says_what_is_missing(opens: Opens) -> None:
     ledger = opens()
     nobody = ledger.run("nobody")
@@ -282,6 +305,7 @@ CHECKS: Final = (
     Check("history", "Nothing appended is changed by what comes later.", _never_changes, probe=False),
     Check("objects", "Objects are those of the newest replica in the tier.", _knows_objects, probe=False),
     Check("bundle", "A bundle holds all that was appended before.", _bundles_everything, probe=False),
+    Check("copies", "What a branch holds is told, also of copies; none goes back.", _knows_its_history, probe=False),
     Check(
         "missing",
         "What is not there is NotFound or empty, and asking makes nothing.",

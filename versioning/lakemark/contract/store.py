@@ -340,6 +340,11 @@ def _keeps_the_ledger(shelf: Shelf) -> None:
         shelf.store.keep_ledger(io.BytesIO(bundle))
         with (shelf.again or (lambda: shelf.store))().open_ledger() as copy:
             require(copy.read() == bundle, "the copy of the ledger is not what was handed in last")
+    shelf.store.keep_ledger(io.BytesIO(b"of a monday"), slot="monday")
+    again = (shelf.again or (lambda: shelf.store))()
+    require("monday" in again.ledger_slots(), f"the copies beside it are {again.ledger_slots()}")
+    with again.open_ledger("monday") as older, again.open_ledger() as newest:
+        require((older.read(), newest.read()) == (b"of a monday", bundle), "one copy of the ledger replaced another")
 
 
 CHECKS: Final = (
