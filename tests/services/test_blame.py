@@ -1,5 +1,7 @@
 """Whose bytes are wrong: a side is damaged only after it was itself read and differed, twice; else nothing is said of it."""
 
+import random
+
 import pytest
 
 from lakemark.errors import AnswerDamaged, Corrupt, Refused, SourceDamaged, StoreUnavailable, TargetDamaged
@@ -7,6 +9,7 @@ from lakemark.model.ledger import Place
 from lakemark.services.demote import demote
 from lakemark.services.replicate import replicate
 from lakemark.services.restore import restore
+from lakemark.services.resume import resume
 from lakemark.services.sweep import sweep
 from lakemark.services.unshare import unshare
 from lakemark.services.verify import verify
@@ -213,3 +216,32 @@ def test_a_repair_without_a_right_source_takes_nothing_away(world, saved):
     assert files(world.disk, world.hot.path(world.hot.load(saved))) == hot
     assert world.shelves["warm"].objects == warm
     assert saved in world.shelves["warm"].markers
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_reads_and_writes_badly_for_a_while_loses_and_blames_nothing(world, seed):
+    """Drawn faults of every side while steps are saved and sunk; once they end, one pass leaves all of it right."""
+    drawn = random.Random(seed)
+    reading = [None, None, None, Flip(), Flip(at=3), Cut(), Cut(after=4), Reset(), Reset(after=2), Eio(), Eio(after=2)]
+    looking = [None, None, None, Lie(), Lie(missing=True), Lie(path="optim/state.bin"), Reset()]
+    writing = [None, None, Eio(), Reset()]
+    world.open()
+    faults = {
+        tier: {
+            "open": drawn.choices(reading, k=40),
+            "verify": drawn.choices(looking, k=20),
+            **({"put": drawn.choices(writing, k=20)} if tier != "hot" else {}),
+        }
+        for tier in ("hot", "warm", "cold")
+    }
+    with_faults(world, **faults)
+    world.saves(100, 200, 300, minutes=20)
+    world.sweep()
+    world.changes = {}
+    world.sweep()
+    world.sweep()
+    for found in world.state().records.values():
+        assert {"warm", "cold"} <= {place.tier for place in found.replicas}
+        assert all(one.sound for one in found.replicas.values())
+    done = resume(world.site(), RUN, to=OUT, job="7")
+    assert (done.found.record.step, done.timeline, done.passed_over) == (300, 1, ())
