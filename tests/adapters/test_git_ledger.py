@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
-from lakemark.adapters import git_refs
+from lakemark.adapters import git_pointer, git_refs
 from lakemark.adapters.blobs_dir import DirectoryBlobs
 from lakemark.adapters.dvc import DvcStore
 from lakemark.adapters.git import GitLedger, Remote, init
@@ -506,3 +507,10 @@ def test_a_ledger_that_can_t_be_bundled_says_so(tmp_path):
     init(tmp_path / "empty.git")
     with pytest.raises(Corrupt, match="bundled"), GitLedger(tmp_path / "empty.git").bundle():
         pass
+
+
+@pytest.mark.parametrize("digest", ["3" * 32, "1" * 15 + "e" + "2" * 16, "0" * 31 + "a", "e" * 32])
+def test_a_digest_stays_text_in_the_pointer(digest):
+    """Of digits alone YAML would read a number, and `dvc` in a checkout that holds such a file would fail."""
+    (said,) = yaml.safe_load(f"- md5: {git_pointer._text(digest)}")
+    assert said == {"md5": digest}

@@ -6,6 +6,7 @@ one is executable, since the `.dir` object can't say so.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +21,7 @@ MOVED_BY: Final = frozenset(
     {"replicated", "released", "verified", "quarantined", "pruned", "unpruned", "resumed", "rolled_back"}
 )
 _PRINTABLE: Final = range(0x20, 0x7F)
+_NUMBER: Final = re.compile(r"[0-9]+(?:e[0-9]+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,7 @@ def _outs(manifest: Manifest, objects: Mapping[str, str]) -> str:
         lines.append("  files:")
         for file in regular:
             lines.append(f"  - relpath: {_scalar(file.path)}")
-            lines.append(f"    md5: {_object(objects, file.digest or '')}")
+            lines.append(f"    md5: {_text(_object(objects, file.digest or ''))}")
             lines.append(f"    size: {file.size_bytes}")
             if file.executable:
                 lines.append("    isexec: true")
@@ -116,6 +118,11 @@ def _plain(text: str) -> str:
     if not set("#,'\"").intersection(text) and text == text.strip():
         return text
     return f"'{text}'" if '"' in text else f'"{text}"'
+
+
+def _text(digest: str) -> str:
+    """A digest as YAML text: one of digits alone, or of digits around one `e`, would be read as a number."""
+    return f"'{digest}'" if _NUMBER.fullmatch(digest) else digest
 
 
 def _scalar(text: str) -> str:
