@@ -28,6 +28,7 @@ from lakemark.ports import (
 )
 from lakemark.settings import (
     DirectoryTier,
+    LimitSettings,
     Loaded,
     S3Tier,
     Settings,
@@ -187,7 +188,9 @@ class Parts:
             blobs: Blobs = DirectoryBlobs(tier.path, min_free=tier.min_free, access=tier.access)
             shared = tier.shared
         elif isinstance(tier, S3Tier):
-            blobs, shared = s3_blobs(tier, self.keys, journal=self.loaded.home / "uploads" / name), tier.shared
+            uploads = self.loaded.home / "uploads" / name
+            blobs = s3_blobs(tier, self.keys, journal=uploads, limits=self.settings.limits)
+            shared = tier.shared
         else:
             raise Misconfigured(f"the tier {name} is of the kind {type(tier).__name__}", advice="Use directory or s3.")
         if self.pace is not None:
@@ -454,8 +457,8 @@ def remotes(settings: Settings) -> dict[str, Remote]:
     return found
 
 
-def s3_blobs(tier: S3Tier, keys: Mapping[str, str], *, journal: Path) -> Blobs:
-    """The blobs of an S3 tier. journal: where unfinished uploads are noted."""
+def s3_blobs(tier: S3Tier, keys: Mapping[str, str], *, journal: Path, limits: LimitSettings) -> Blobs:
+    """The blobs of an S3 tier. journal: where unfinished uploads are noted. limits: how slow it may be."""
     from lakemark.adapters.blobs_s3 import S3Blobs
     from lakemark.adapters.s3_place import Credentials, S3Place
 
@@ -469,6 +472,8 @@ def s3_blobs(tier: S3Tier, keys: Mapping[str, str], *, journal: Path) -> Blobs:
         storage_class=tier.storage_class,
         retain_until=tier.retain_until,
         never_expires=tier.expires == "never",
+        minimum_rate=limits.minimum_rate,
+        stall_seconds=limits.stall.total_seconds(),
     )
     if tier.credentials is None:
         return S3Blobs(place, None, journal=journal)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from lakemark.errors import NoRecordAsOf, NotFound, Usage, quoted
 from lakemark.index.states import from_row, micros
+from lakemark.model import outside
 from lakemark.model.instants import to_text
 from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.timeline import forked_from, segments
@@ -196,6 +197,6 @@ def _cursor(text: str) -> tuple[int, int, str]:
     recorded, _, rest = text.partition(".")
     sequence, _, branch = rest.partition(".")
     try:
-        return int(recorded), int(sequence), branch
+        return outside.decimal(recorded), outside.decimal(sequence), branch
     except ValueError:
         raise Usage(f"{quoted(text)} is no cursor of a listing", advice="Give `next` of the page before.") from None

@@ -19,6 +19,7 @@ _MD5: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _OBJECT: Final = re.compile(r"[0-9a-f]{32}(?:\.dir)?", re.ASCII)
 _PASS: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _PERMISSIONS: Final = re.compile(r"[0-7]{3}", re.ASCII)
+_DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,39}", re.ASCII)
 _DIRECTORY_OBJECT: Final = re.compile(r"[0-9a-f]{32}\.dir", re.ASCII)
 _LEDGER_SLOT: Final = re.compile(r"([a-z]{1,20})\.bundle", re.ASCII)
 
@@ -77,6 +78,14 @@ def run_name(value: object) -> str:
 def permissions(value: object) -> int:
     """Three octal digits: the rights of a file or directory, without set-id and sticky bits."""
     return int(_exactly(value, _PERMISSIONS, "three octal digits"), 8)
+
+
+def decimal(value: object, *, most: int = 2**63 - 1) -> int:
+    """A whole number from 0 to `most`, in ASCII digits and as Python writes it: what a database takes by default."""
+    number = int(_exactly(value, _DECIMAL, "a whole number in decimal digits"))
+    if number > most:
+        raise ValueError(f"{value!r:.80} is more than {most}")
+    return number
 
 
 def bounded(value: object, *, least: int, most: int, what: str) -> int:

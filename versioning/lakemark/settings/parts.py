@@ -147,7 +147,11 @@ class ServeSettings(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class LimitSettings(Section):
-    """What background work may take: `cpus` threads, `nice` 0 to 19, `bandwidth` in bytes per second."""
+    """What background work may take: `cpus` threads, `nice` 0 to 19, `bandwidth` in bytes per second.
+
+    `minimum_rate` and `stall` are about all transfers from S3: one that is slower
+    than so many bytes a second over so long is given up and tried later.
+    """
 
     what: ClassVar[str] = "limits"
 
@@ -155,6 +159,8 @@ class LimitSettings(Section):
     nice: Annotated[Nice, Default(10)]
     io_class: Annotated[Literal["idle", "best-effort", "none"], Default("idle")]
     bandwidth: Annotated[Rate | None, Default(None)]
+    minimum_rate: Annotated[Rate, Default("64KiB")]
+    stall: Annotated[Duration, Default("60s")]
 
 
 @dataclass(frozen=True, kw_only=True)
