@@ -17,7 +17,8 @@ from lakemark.errors import Corrupt, quoted
 @contextmanager
 def bundled(path: Path) -> Iterator[BinaryIO]:
     """All references and what they reach, in a file without a name on the ledger's own file system. Changes nothing there."""
-    git_objects.put_back(path)  # what a git program pruned: this one knows of no copies
+    with os_errors(path):
+        git_objects.put_back(path)  # what a git program pruned: this one knows of no copies
     command = ["git", "--git-dir", str(path), "bundle", "create", "--quiet", "-", "--all"]
     with os_errors(path), tempfile.TemporaryFile(dir=path) as file:
         made = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE)

@@ -1,0 +1,160 @@
+"""Disks that fail under the command line: whatever fails, no good copy is lost, nobody blamed, and the next pass converges."""
+
+import errno
+import json
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.cli.conftest import environment, save
+from tests.support.bad_disk import Fault, Machine, read_only
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory, require_command):
+    require_command("gcc")
+    return tmp_path_factory.mktemp("bad-disk")
+
+
+@pytest.fixture
+def machine(tmp_path, built):
+    """A solo site with the steps 1 and 2, of which nothing is in cold yet."""
+    home = tmp_path / "site"
+    home.mkdir()
+    environ = environment(home) | {"LAKEMARK_CONFIG": str(home / "lakemark.yaml"), "PYTHONDONTWRITEBYTECODE": "1"}
+    made = Machine(home, environ, built)
+    ok(made("init", home, "--profile", "solo"))
+    ok(made("run", "open", "r1", "--watch", home / "out"))
+    for step in (1, 2):
+        ok(made("commit", save(home / "out", step), "--run", "r1", "--step", step))
+    return made
+
+
+def ok(done):
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def in_words(done):
+    """It ended by a rule or an error of ours, never by one that nobody expected."""
+    assert done.returncode in (0, 3, 4, 5, 6, 7, 8), done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def everything_is_there(machine, *steps):
+    """The next pass, on disks that work: every acknowledged step is sound in each tier, and nothing is called damaged."""
+    ok(machine("sweep"))
+    checked = ok(machine("verify"))
+    assert checked["damaged"] == [], checked
+    records = {one["step"]: one for one in ok(machine("ls", "r1"))["records"]}
+    assert sorted(records) == sorted(steps)
+    for step in steps:
+        assert {copy["tier"] for copy in records[step]["replicas"]} >= {"cold"}, records[step]
+        back = machine.home / f"back-{step}"
+        ok(machine("restore", f"r1@{step}", "--to", back))
+        assert (back / "weights.bin").read_bytes() == f"weights {step}".encode() * 100
+
+
+HOT, COLD, LEDGER, OUT = "hot", "cold", "ledger.git", "out"
+SWEEP = [
+    ("a read of hot", lambda home: [Fault("read", home / HOT, count=1)]),
+    ("every fsync in cold", lambda home: [Fault("fsync", home / COLD)]),
+    ("one fsync in cold", lambda home: [Fault("fsync", home / COLD, count=1)]),
+    ("a later fsync in cold", lambda home: [Fault("fsync", home / COLD, skip=3, count=1)]),
+    ("reads of cold", lambda home: [Fault("read", home / COLD)]),
+    ("no room in cold", lambda home: [Fault("write", home / COLD, error=errno.ENOSPC)]),
+    ("no room in hot", lambda home: [Fault("write", home / HOT, error=errno.ENOSPC)]),
+    ("an fsync in hot", lambda home: [Fault("fsync", home / HOT, count=1)]),
+    ("fsyncs in the ledger", lambda home: [Fault("fsync", home / LEDGER)]),
+    ("no room in the ledger", lambda home: [Fault("write", home / LEDGER, error=errno.ENOSPC)]),
+    ("hot mounted read-only", lambda home: read_only(home / HOT)),
+]
+
+
+@pytest.mark.parametrize(("what", "faults"), SWEEP, ids=[name for name, _ in SWEEP])
+def test_a_sweep(machine, what, faults):
+    save(machine.home / "out", 3)
+    in_words(machine("sweep", faults=faults(machine.home)))
+    if "hot" not in what:
+        assert machine.hits, "the fault was never met"
+    everything_is_there(machine, 1, 2, 3)
+
+
+def test_hot_only_saves_are_sunk_from_a_hot_that_is_mounted_read_only(machine):
+    swept = ok(machine("sweep", faults=read_only(machine.home / HOT)))
+    assert machine.hits
+    assert {one["tier"] for one in swept["replicated"]} == {"cold"}
+    assert len(swept["replicated"]) == 2
+    ok(machine("restore", "r1@1", "--to", machine.home / "back-a", faults=read_only(machine.home / HOT)))
+    assert ok(machine("verify", faults=read_only(machine.home / HOT)))["damaged"] == []
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS])
+def test_where_the_ledger_can_t_be_written_restore_and_verify_work(machine, error):
+    ok(machine("sweep"))
+    home = machine.home
+    places = [home / name for name in (LEDGER, "ledger.index.sqlite", "ledger.journal.sqlite")]
+    calls = ("write", "openw", "mkdir") if error == errno.EROFS else ("write",)
+    faults = [Fault(call, place, error=error) for place in places for call in calls]
+    ok(machine("restore", "r1@1", "--to", home / "back-a", faults=faults))
+    ok(machine("restore", "r1@2", "--to", home / "back-b", "--from", "cold", faults=faults))
+    checked = ok(machine("verify", faults=faults))
+    assert (checked["checked"], checked["damaged"]) == (4, [])
+    everything_is_there(machine, 1, 2)
+
+
+@pytest.mark.parametrize("call", ["read", "fsync"])
+def test_a_release(machine, call):
+    """A survivor that can't be read is none; nothing goes."""
+    ok(machine("sweep"))
+    record = next(one["record"] for one in ok(machine("ls", "r1"))["records"] if one["step"] == 1)
+    in_words(machine("release", record, "--from", "hot", faults=[Fault(call, machine.home / COLD)]))
+    everything_is_there(machine, 1, 2)
+
+
+@pytest.mark.parametrize("place", [HOT, COLD])
+def test_a_restore_takes_the_other_copy(machine, place):
+    ok(machine("sweep"))
+    bad = machine.home / (f"{HOT}/r1" if place == HOT else f"{COLD}/files")
+    ok(machine("restore", "r1@1", "--to", machine.home / "back-a", faults=[Fault("read", bad)]))
+    everything_is_there(machine, 1, 2)
+
+
+def test_a_resume_takes_the_other_copy_and_shows_nothing_that_is_half_written(machine):
+    ok(machine("sweep"))
+    out = machine.home / OUT
+    shutil.rmtree(out / "step-2")
+    no_room = [Fault("write", out, error=errno.ENOSPC)]
+    assert in_words(machine("resume", "r1", "--to", out, "--job", "1", faults=no_room)).returncode != 0
+    assert machine.hits
+    assert not (out / "step-2").exists()
+    ok(machine("resume", "r1", "--to", out, "--job", "1", faults=[Fault("read", machine.home / HOT / "r1")]))
+    assert (out / "step-2" / "weights.bin").read_bytes() == b"weights 2" * 100
+
+
+def test_the_service_outlives_what_fails_and_loses_nothing(machine):
+    """Fsyncs in cold and reads of hot fail; what could not be sunk meanwhile is sunk by the next pass."""
+    faults = [Fault("fsync", machine.home / COLD, count=5), Fault("read", machine.home / HOT / "r1", count=3)]
+    service = subprocess.Popen(
+        [sys.executable, "-m", "lakemark.cli", "watch", "--every", "1s"],
+        env=machine.environment(*faults),
+        cwd=machine.home,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        save(machine.home / "out", 3)
+        deadline = time.monotonic() + 150
+        while not (machine.hits and len(ok(machine("ls", "r1"))["records"]) == 3):
+            assert service.poll() is None, "the service ended"
+            assert time.monotonic() < deadline, machine.hits
+            time.sleep(1)
+        assert service.poll() is None
+    finally:
+        service.terminate()
+        service.wait(60)
+    everything_is_there(machine, 1, 2, 3)

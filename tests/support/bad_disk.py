@@ -1,0 +1,83 @@
+"""A disk that fails, for the real command line: a library preloaded into its process, compiled where it is first asked for."""
+
+import contextlib
+import errno
+import io
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakemark.cli import run
+
+SOURCE = Path(__file__).with_name("bad_disk.c")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Of the calls `call` (open, openw, read, write, fsync, rename, mkdir) below `folder`, `count` fail after `skip`.
+
+    count: -1 for all from there on. openw: opening for writing, as on a file system that was mounted read-only anew.
+    """
+
+    call: str
+    folder: Path
+    error: int = errno.EIO
+    skip: int = 0
+    count: int = -1
+
+    def __str__(self):
+        return f"{self.call}:{self.error}:{self.skip}:{self.count}:{os.path.realpath(self.folder)}"
+
+
+def read_only(folder):
+    """What a file system that was mounted read-only anew refuses."""
+    return [Fault(call, folder, error=errno.EROFS) for call in ("openw", "mkdir", "rename", "write")]
+
+
+def library(into):
+    """The compiled library; made in `into` where it is not there."""
+    made = into / "bad_disk.so"
+    if not made.exists():
+        draft = into / f"bad_disk.{os.getpid()}.so"
+        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", draft, SOURCE, "-ldl", "-lpthread"], check=True)
+        draft.rename(made)
+    return made
+
+
+class Machine:
+    """Runs `python -m lakemark.cli` as a process of its own, on disks that fail as told. `hits`: what was made to fail."""
+
+    def __init__(self, home, environ, built):
+        self.home, self.environ, self.library = home, environ, library(built)
+        self.log = built / f"hits-{home.name}"
+
+    def environment(self, *faults):
+        self.log.unlink(missing_ok=True)
+        bad = {"LD_PRELOAD": str(self.library), "BAD_DISK_LOG": str(self.log)} if faults else {}
+        return self.environ | bad | ({"BAD_DISK": ";".join(map(str, faults))} if faults else {})
+
+    def __call__(self, *words, faults=(), seconds=300):
+        """In this process where nothing is to fail: starting one costs more than what most commands do."""
+        if not faults:
+            return self._here([*map(str, words), "--json"])
+        return subprocess.run(
+            [sys.executable, "-m", "lakemark.cli", *map(str, words), "--json"],
+            env=self.environment(*faults),
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+    def _here(self, words):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = run(words, environ=self.environ)
+        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+    @property
+    def hits(self):
+        return self.log.read_text().splitlines() if self.log.exists() else []
