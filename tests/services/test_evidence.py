@@ -7,10 +7,11 @@ import pytest
 from lakemark.errors import Refused
 from lakemark.model.entry import Contents, Draft
 from lakemark.model.record import DataRef, Evidence
+from lakemark.ports.site import Watched
 from lakemark.services.bind import bind, bind_run
 from lakemark.services.commit import Commit, commit
 from lakemark.services.rollback_request import request
-from tests.services.world import RUN, World
+from tests.services.world import OUT, RUN, World
 
 
 def data(world, step):
@@ -255,3 +256,33 @@ def test_bind_keeps_what_it_can_not_speak_for(world):
     bind(world.site(), RUN, found.id, data=f"data/{commit}", reason="it was that one")
     assert world.at(100).record.data[:2] == (dvc, newer)
     assert data(world, 100)[2:] == [(commit, Evidence.DECLARED)]
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["run open --watch", "watch:"])
+def test_the_newest_open_that_the_directory_saw_counts_also_without_naming_it_again(world, watched):
+    if not watched:
+        world.changes = {"watch": (Watched(path=OUT, run=RUN),)}
+    world.open(watch=OUT if watched else None)
+    world.save(100)
+    world.sweep()
+    world.clock.wait(minutes=1)
+    second = world.change_data(2)
+    world.repin()
+    world.clock.wait(minutes=1)
+    opened = world.open(watch=None)
+    world.clock.wait(minutes=1)
+    world.save(200)
+    world.sweep()
+    record = world.at(200).record
+    assert record.attempt == opened.attempt
+    assert [(ref.commit, ref.evidence) for ref in record.data] == [(second, "declared")]
+
+
+def test_what_lay_there_before_the_newest_open_stays_what_it_was(world):
+    world.open()
+    first = world.state().attempt.id
+    world.save(100)
+    world.clock.wait(minutes=1)
+    world.open(watch=None)
+    world.sweep()
+    assert world.at(100).record.attempt == first

@@ -18,7 +18,7 @@ from lakemark.model.starts import Start
 from lakemark.ports import Directory, MadePin, RunFile, Site
 from lakemark.services import pins
 from lakemark.services.appending import Settled, opened, require_writable
-from lakemark.services.find_saves import commit_directory
+from lakemark.services.find_saves import commit_directory, directories
 from lakemark.services.roles import require_words
 from lakemark.services.unshare import unshare
 
@@ -88,8 +88,8 @@ def open_run(site: Site, asked: Opening) -> Opened:
             data, made = told, _kept(site, asked, told, known=True)
     attempt = _attempt(site, asked)
     run_file = write_run_file(site, asked.run, attempt=attempt)
-    if asked.watch is not None:
-        _bind(site, asked.run, asked.watch, attempt)
+    for watch in _directories(site, asked):
+        _bind(site, asked.run, watch, attempt)
     if not asked.repin:
         unshare(site, site.ledger.run(asked.run))
     timeline = site.ledger.run(asked.run).timeline
@@ -263,6 +263,20 @@ def _attempt(site: Site, asked: Opening) -> str:
         site.ledger.append(asked.run, decide, site.stamp(f"attempt:{attempt}"))
     site.progress.step("open.attempt")
     return attempt
+
+
+def _directories(site: Site, asked: Opening) -> list[Path]:
+    """Where this attempt's saves will be found: the named one, else all of the run's on this node that are its own still.
+
+    A re-pin goes on in the running attempt, whose directories are bound to it.
+    """
+    if asked.watch is not None:
+        return [asked.watch]
+    if asked.repin:
+        return []
+    known = directories(site, site.ledger.run(asked.run))
+    bound = ((path, site.journal.directory(path)) for path in known if site.workspace.exists(path))
+    return [path for path, directory in bound if directory is None or directory.run == asked.run]
 
 
 def _bind(site: Site, run: str, watch: Path, attempt: str) -> None:
