@@ -167,7 +167,10 @@ def test_a_commit_by_hand_takes_what_the_trainer_said_of_it(world):
     path = world.trainer().save(100, metrics={"loss": 2.0})
     world.repin()
     world.clock.wait(minutes=1)
-    world.open(job="2", watch=None)
+    elsewhere = Draft(
+        kind="attempt", timeline=1, body={"attempt": "b" * 16}
+    )  # another node's, which sees nothing of it
+    world.ledger.append(RUN, lambda _: elsewhere, world.site().stamp("attempt"))
     made = commit(world.site(), Commit(path=path, run=RUN, step=100, metrics={"accuracy": 0.5})).record
     assert data(world, 100) == [(first, Evidence.OPENED)]
     assert made.metrics == {"loss": 2.0, "accuracy": 0.5}

@@ -59,8 +59,12 @@ class Fork:
     @classmethod
     def from_json(cls, value: JSON) -> Self:
         read = Fields(value, "a fork")
+        record = read.text("record")
+        # A process that began anew left its parent before the first step, after no record.
         return cls(
-            timeline=read.integer("timeline", least=1), step=read.size("step"), record=digest(read.text("record"))
+            timeline=read.integer("timeline", least=1),
+            step=read.integer("step", least=0 if record else -1),
+            record=digest(record) if record else "",
         )
 
 
