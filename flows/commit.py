@@ -38,6 +38,13 @@ def commit(
     ],
     node: Annotated[str | None, Field(max_length=63, description="The node it was saved on")] = None,
 ) -> dict[str, Any]:
-    """Commits one checkpoint. Committing it again is a no-op."""
+    """Commits one checkpoint. Committing it again is a no-op.
+
+    Args:
+        run: The run
+        step: The step it was saved at
+        name: The checkpoint's name in the run's directory, never a path
+        node: The node it was saved on
+    """
     done: Committed = seal_and_record(run, step, name, node)
     return {"record": done.record.id, "run": done.record.run, "step": done.record.step, "new": done.new}

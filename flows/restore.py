@@ -37,7 +37,15 @@ def restore(
     tier: Annotated[str | None, Field(max_length=63, description="From this tier only")] = None,
     node: Annotated[str | None, Field(max_length=63, description="The node to restore on")] = None,
 ) -> dict[str, Any]:
-    """Every byte is compared with the manifest; each file comes from the nearest replica that has it right."""
+    """Every byte is compared with the manifest; each file comes from the nearest replica that has it right.
+
+    Args:
+        run: The run
+        record: The record's id, all 64 digits
+        name: Folder under restore_root
+        tier: From this tier only
+        node: The node to restore on
+    """
     done: RestoredRecord = fetch(run, record, name, tier=tier, node=node)
     sources = [{"from": place, "files": count} for place, count in done.restored.files_by_place.items()]
     _edge.table("restore-sources", sources, description=f"{run}@{done.found.record.step} → {done.restored.path}")

@@ -43,7 +43,15 @@ def resume(
         Field(max_length=100, description="Steps of whole saves that could not be committed, to go on without them"),
     ] = None,
 ) -> dict[str, Any]:
-    """The newest resumable record of the current timeline; later steps are moved aside, never deleted."""
+    """The newest resumable record of the current timeline; later steps are moved aside, never deleted.
+
+    Args:
+        run: The run
+        job: The scheduler's job id: the same job decides the same
+        node: The node
+        without: Roles that may be missing, such as rng for torchtitan
+        without_step: Steps of whole saves that could not be committed, to go on without them
+    """
     done: Resumed = prepare(run, job, node=node, without=without or [], without_step=without_step or [])
     return {
         "record": done.found.record.id,

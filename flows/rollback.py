@@ -163,7 +163,19 @@ def roll_back(
     while_running: Annotated[bool, Field(description="Although the run seems to be written still")] = False,
     rollback: Annotated[str | None, Field(pattern="^rb-[0-9a-f]{10}$", description="A request made already")] = None,
 ) -> dict[str, Any] | State[Any]:
-    """Both the checkpoint and the data of that day come back, or neither."""
+    """Both the checkpoint and the data of that day come back, or neither.
+
+    Args:
+        run: The run to roll back
+        to: How far: 3d, 2026-11-26T12:00:00Z, a step, id:HEX, best:METRIC
+        reason: Why; it stays in the history
+        requester: Your name or account; another one approves
+        model_only: Leave data as it is; recorded as such
+        data_only: Leave the model as it is
+        move_branch: Plan to set the data branch back too, by `rollback move-branch` afterwards
+        while_running: Although the run seems to be written still
+        rollback: A request made already
+    """
     try:
         flags = Flags(model_only=model_only, data_only=data_only, move_branch=move_branch, while_running=while_running)
     except ValueError as error:

@@ -147,6 +147,13 @@ def test_parameters_are_flat(flow):
     assert not [one for one in schema["definitions"].values() if one.get("type") == "object"]
 
 
+@pytest.mark.parametrize("name", ["commit", "restore", "resume", "rollback"])
+def test_every_field_of_a_form_is_explained(name):
+    """Prefect takes the words from the flow's docstring, and none from pydantic."""
+    fields = of(name).parameters.model_dump()["properties"]
+    assert [field for field, said in fields.items() if not said.get("description")] == []
+
+
 GOOD = {
     "commit": {"run": "a", "step": 1, "name": "step-1"},
     "restore": {"run": "a", "record": "0" * 64, "name": "here"},
