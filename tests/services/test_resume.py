@@ -97,7 +97,8 @@ def test_a_linked_replica_that_is_the_only_copy_is_copied_before_training_may_ov
 def test_an_only_copy_that_was_overwritten_already_does_not_stop_the_training(world):
     world.shelves["warm"].reachable = world.shelves["cold"].reachable = False
     world.open()
-    world.saves(100, 200)
+    for step in (100, 200):  # without a sweep, which would un-share them while the other tiers are away
+        commit(world.site(), Commit(path=world.save(step), run=RUN, step=step))
     world.disk.write(OUT / "step-100" / "model.bin", b"overwritten in place")
     done = resume(world.site(), RUN, to=OUT, job="7")
     assert done.found.record.step == 200
