@@ -27,7 +27,7 @@ class Used:
 
     def __init__(self) -> None:
         self._by_first = [bytearray() for _ in range(256)]
-        self._looked_at: tuple[int, int, frozenset[bytes]] = (0, 0, frozenset())
+        self._sorted_bytes = [0] * 256
 
     def add(self, names: Iterable[str]) -> None:
         self.add_packed(_packed(names))
@@ -45,10 +45,24 @@ class Used:
         return any(self._has(one) for one in _each(packed))
 
     def _has(self, wanted: bytes) -> bool:
-        first, there = wanted[0], self._by_first[wanted[0]]
-        if self._looked_at[:2] != (first, len(there)):
-            self._looked_at = (first, len(there), frozenset(_each(bytes(there))))
-        return wanted in self._looked_at[2]
+        first = wanted[0]
+        if len(self._by_first[first]) != self._sorted_bytes[first]:
+            # Once after names were added, not once a look: who asks for many asks for one of another group each time.
+            names = sorted(set(_each(bytes(self._by_first[first]))))
+            self._by_first[first] = bytearray().join(names)
+            self._sorted_bytes[first] = len(self._by_first[first])
+        return _found(self._by_first[first], wanted)
+
+
+def _found(names: bytearray, wanted: bytes) -> bool:
+    low, high = 0, len(names) // _BYTES
+    while low < high:
+        middle = (low + high) // 2
+        name = names[middle * _BYTES : (middle + 1) * _BYTES]
+        if name == wanted:
+            return True
+        low, high = (middle + 1, high) if name < wanted else (low, middle)
+    return False
 
 
 class Claims:
