@@ -6,7 +6,7 @@ import pytest
 
 LINES = [
     "run open r1 --repin",
-    "run open r2 --watch out",
+    "run open r2 --watch other",
     "run close r1 --reason because",
     "run reopen r1 --reason because",
     "commit unseen/step-400 --run r1 --step 400",
