@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted(path for folder in ("versioning", "flows") for path in (ROOT / folder).rglob("*.py"))
 
-# A vendor has one adapter: modules of one name, `lakemark.adapters.<name>` and `lakemark.adapters.<name>_…`.
+# A vendor has one adapter: modules of one name, `lakemark.adapters.<name>` and `lakemark.adapters.<name>_…`. urllib3 is below
+# two vendors, and neither translates all of its errors.
 ADAPTERS = {
     "blake3": "digests",
     "boto3": "blobs_s3",
@@ -21,7 +22,7 @@ ADAPTERS = {
     "pyarrow": "arrow",
     "pygit2": "git",
     "types_boto3_s3": "blobs_s3",
-    "urllib3": "lakefs",
+    "urllib3": ("lakefs", "blobs_s3"),
     "watchfiles": "watching",
 }
 # The edges' frameworks, by room.
@@ -63,9 +64,12 @@ def inside(module, room):
 
 @pytest.mark.parametrize("vendor", ADAPTERS)
 def test_a_vendor_has_one_adapter(graph, vendor):
-    home = f"lakemark.adapters.{ADAPTERS[vendor]}"
-    strays = [at for at in importers(graph, vendor) if at != home and not at.startswith(f"{home}_")]
-    assert strays == [], f"{vendor} is imported outside {home}"
+    named = ADAPTERS[vendor]
+    homes = [f"lakemark.adapters.{name}" for name in ((named,) if isinstance(named, str) else named)]
+    strays = [
+        at for at in importers(graph, vendor) if not any(at == home or at.startswith(f"{home}_") for home in homes)
+    ]
+    assert strays == [], f"{vendor} is imported outside {homes}"
 
 
 @pytest.mark.parametrize("vendor", ROOMS)

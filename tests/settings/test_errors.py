@@ -23,13 +23,21 @@ TREE = {
     "AnswerDamaged": ("Corrupt", 4),
     "Refused": ("LakemarkError", 7),
     "NoRoom": ("Refused", 7),
+    "RunClosed": ("Refused", 7),
+    "NameTaken": ("Refused", 7),
+    "PinReleased": ("Refused", 7),
+    "InDistress": ("Refused", 7),
+    "Unsteady": ("Incomplete", 4),
     "Misconfigured": ("LakemarkError", 2),
     "Usage": ("Misconfigured", 2),
     "Denied": ("LakemarkError", 8),
     "StoreUnavailable": ("LakemarkError", 6),
 }
 CLASSES = [LakemarkError, *(getattr(errors, name) for name in TREE)]
-SHOWN = {"NoRoom": "Refused"}
+SHOWN = {
+    **dict.fromkeys(("NoRoom", "RunClosed", "NameTaken", "PinReleased", "InDistress"), "Refused"),
+    "Unsteady": "Incomplete",
+}
 """Classes that scripts see as their parent."""
 
 

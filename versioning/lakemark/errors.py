@@ -103,6 +103,8 @@ class LakemarkError(Exception):
     """
 
     exit_code: ClassVar[int] = EXIT_UNEXPECTED
+    shown_as: ClassVar[str | None] = None
+    """The kind that scripts see of a class which only our own handlers tell from its parent."""
 
     def __init__(self, message: str, *, advice: str) -> None:
         super().__init__(message)
@@ -111,7 +113,7 @@ class LakemarkError(Exception):
     @property
     def kind(self) -> str:
         """The class's name, as in `--json` and in docs; never changes for a class."""
-        return type(self).__name__
+        return self.shown_as or type(self).__name__
 
     @property
     def message(self) -> str:
@@ -187,9 +189,7 @@ class Incomplete(LakemarkError):
 class Unsteady(Incomplete):
     """What looks whole changed while it was taken, or is open for writing: somebody is at it. Its kind is Incomplete's."""
 
-    @property
-    def kind(self) -> str:
-        return Incomplete.__name__
+    shown_as = "Incomplete"
 
 
 class Corrupt(LakemarkError):
@@ -219,17 +219,13 @@ class Refused(LakemarkError):
 class NoRoom(Refused):
     """A place is full, or would be beyond its limit; the same can be done once there is room. Its kind is Refused's."""
 
-    @property
-    def kind(self) -> str:
-        return Refused.__name__
+    shown_as = "Refused"
 
 
 class RunClosed(Refused):
     """The run is closed, and the save was made after that: it is nobody's until the run is reopened. Its kind is Refused's."""
 
-    @property
-    def kind(self) -> str:
-        return Refused.__name__
+    shown_as = "Refused"
 
 
 class NameTaken(Refused):
@@ -238,17 +234,13 @@ class NameTaken(Refused):
     Trying again does not help; the checkpoint can be kept anywhere else. Its kind is Refused's.
     """
 
-    @property
-    def kind(self) -> str:
-        return Refused.__name__
+    shown_as = "Refused"
 
 
 class PinReleased(Refused):
     """A pin's guard was opened by a release marker: under that name nothing keeps the data again. Its kind is Refused's."""
 
-    @property
-    def kind(self) -> str:
-        return Refused.__name__
+    shown_as = "Refused"
 
 
 class InDistress(Refused):
@@ -257,9 +249,7 @@ class InDistress(Refused):
     A save is sealed all the same, and waits for the recovery. Its kind is Refused's.
     """
 
-    @property
-    def kind(self) -> str:
-        return Refused.__name__
+    shown_as = "Refused"
 
 
 class Misconfigured(LakemarkError):

@@ -36,7 +36,7 @@ _DENIED: Final = (
     "AccessDenied InvalidAccessKeyId SignatureDoesNotMatch ExpiredToken Forbidden 403",
 )
 _FULL: Final = (
-    "Make room in the bucket, or raise its quota: `lakemark release` and `lakemark prune` free what may go, after the grace.",
+    "Make room in the bucket, or raise its quota: `lakemark release` frees what slower tiers have, after the grace.",
     NoRoom,
     (
         "QuotaExceeded XMinioAdminBucketQuotaExceeded XMinioStorageFull InsufficientCapacity InsufficientStorage "

@@ -59,10 +59,10 @@ class Fork:
     @classmethod
     def from_json(cls, value: JSON) -> Self:
         read = Fields(value, "a fork")
-        record = read.text("record")
+        timeline, record = read.integer("timeline", least=1), read.text("record")
         # A process that began anew left its parent before the first step, after no record.
         return cls(
-            timeline=read.integer("timeline", least=1),
+            timeline=timeline,
             step=read.integer("step", least=0 if record else -1),
             record=digest(record) if record else "",
         )
