@@ -16,6 +16,9 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.runtime import flow_run
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from lakemark.errors import NotFound, Refused, StoreUnavailable
 from lakemark.ports import Site
@@ -32,6 +35,25 @@ THE_LEDGER: Final = "the ledger"
 """The approver of an answer that only says: look what the ledger says now."""
 _SCHEDULED: Final = "auto-scheduled"
 _MARKUP: Final = re.compile(r"([\\`*_\[\]<>#|~])")
+
+
+class Typed:
+    """Text that somebody may have typed as digits alone; in an annotation, the last one.
+
+    `prefect deployment run … -p to=100` reads every value as JSON first, so that 100 arrives as a number: the server's
+    schema and the flow take whole numbers too, and the flow gets the digits. Nothing else becomes text.
+    """
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(_digits, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        text = handler(schema)
+        return {"anyOf": [*text.get("anyOf", [text]), {"type": "integer"}]}
+
+
+def _digits(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def transient(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:

@@ -30,13 +30,14 @@ def seal_and_record(run: str, step: int, name: str, node: str | None) -> Committ
 )
 def commit(
     *,
-    run: Annotated[str, Field(min_length=1, max_length=63, description="The run")],
+    run: Annotated[str, Field(min_length=1, max_length=63, description="The run"), _edge.Typed()],
     step: Annotated[int, Field(ge=0, description="The step it was saved at")],
     name: Annotated[
         str,
         Field(max_length=255, pattern=_NAME, description="The checkpoint's name in the run's directory, never a path"),
+        _edge.Typed(),
     ],
-    node: Annotated[str | None, Field(max_length=63, description="The node it was saved on")] = None,
+    node: Annotated[str | None, Field(max_length=63, description="The node it was saved on"), _edge.Typed()] = None,
 ) -> dict[str, Any]:
     """Commits one checkpoint. Committing it again is a no-op.
 

@@ -29,13 +29,15 @@ def fetch(run: str, record: str, name: str, *, tier: str | None, node: str | Non
 )
 def restore(
     *,
-    run: Annotated[str, Field(min_length=1, max_length=63, description="The run")],
+    run: Annotated[str, Field(min_length=1, max_length=63, description="The run"), _edge.Typed()],
     record: Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="The record's id, all 64 digits")],
     name: Annotated[
-        str, Field(max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Folder under restore_root")
+        str,
+        Field(max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Folder under restore_root"),
+        _edge.Typed(),
     ],
-    tier: Annotated[str | None, Field(max_length=63, description="From this tier only")] = None,
-    node: Annotated[str | None, Field(max_length=63, description="The node to restore on")] = None,
+    tier: Annotated[str | None, Field(max_length=63, description="From this tier only"), _edge.Typed()] = None,
+    node: Annotated[str | None, Field(max_length=63, description="The node to restore on"), _edge.Typed()] = None,
 ) -> dict[str, Any]:
     """Every byte is compared with the manifest; each file comes from the nearest replica that has it right.
 

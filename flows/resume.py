@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from prefect import flow
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from flows import _edge
 from lakemark.model.checkpoint import Role
@@ -27,13 +27,13 @@ def prepare(run: str, job: str, *, node: str | None, without: list[Role], withou
 )
 def resume(
     *,
-    run: Annotated[str, Field(min_length=1, max_length=63, description="The run")],
+    run: Annotated[str, Field(min_length=1, max_length=63, description="The run"), _edge.Typed()],
     job: Annotated[
         str,
-        BeforeValidator(str),
         Field(min_length=1, max_length=200, description="The scheduler's job id: the same job decides the same"),
+        _edge.Typed(),
     ],
-    node: Annotated[str | None, Field(max_length=63, description="The node")] = None,
+    node: Annotated[str | None, Field(max_length=63, description="The node"), _edge.Typed()] = None,
     without: Annotated[
         list[Role] | None,
         Field(max_length=len(Role), description="Roles that may be missing, such as rng for torchtitan"),

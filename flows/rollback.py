@@ -17,7 +17,7 @@ from prefect.flow_runs import suspend_flow_run
 from prefect.input import RunInput
 from prefect.runtime import flow_run
 from prefect.states import Completed
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from flows import _edge
 from lakemark.errors import Refused, Usage
@@ -136,13 +136,13 @@ def _name(which: str) -> str:
 )
 def roll_back(
     *,
-    run: Annotated[str, Field(min_length=1, max_length=63, description="The run to roll back")],
+    run: Annotated[str, Field(min_length=1, max_length=63, description="The run to roll back"), _edge.Typed()],
     to: Annotated[
         str,
-        BeforeValidator(str),
         Field(
             min_length=1, max_length=200, description="How far: 3d, 2026-11-26T12:00:00Z, a step, id:HEX, best:METRIC"
         ),
+        _edge.Typed(),
     ],
     reason: Annotated[
         str,
@@ -151,9 +151,12 @@ def roll_back(
             max_length=outside.REASON_MOST,
             description="Why; it stays in the history",
         ),
+        _edge.Typed(),
     ],
     requester: Annotated[
-        str, Field(min_length=2, max_length=100, description="Your name or account; another one approves")
+        str,
+        Field(min_length=2, max_length=100, description="Your name or account; another one approves"),
+        _edge.Typed(),
     ],
     model_only: Annotated[bool, Field(description="Leave data as it is; recorded as such")] = False,
     data_only: Annotated[bool, Field(description="Leave the model as it is")] = False,

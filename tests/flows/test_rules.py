@@ -9,6 +9,8 @@ from prefect import Flow, Task
 from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import ParameterTypeError
 from prefect.states import Failed
+from prefect.utilities.schema_tools.validation import ValidationError as ValidationFailed
+from prefect.utilities.schema_tools.validation import validate
 from pydantic import ValidationError
 
 from flows import _edge, rollback
@@ -198,6 +200,33 @@ def test_a_parameter_that_makes_no_sense_is_refused(flow, good, bad):
     of(flow).validate_parameters(GOOD[flow] | good)
     with pytest.raises(ParameterTypeError):
         of(flow).validate_parameters(GOOD[flow] | good | bad)
+
+
+@pytest.mark.parametrize(
+    ("flow", "given"),
+    [
+        ("rollback", {"to": 100}),
+        ("rollback", {"run": 2024, "reason": 123456, "requester": 1001}),
+        ("commit", {"run": 7, "name": 100, "node": 12}),
+        ("restore", {"run": 7, "name": 100, "tier": 2, "node": 12}),
+        ("resume", {"run": 7, "job": 4711, "node": 12}),
+    ],
+)
+def test_digits_are_taken_as_text_before_and_after_the_server(flow, given):
+    """`prefect deployment run … -p to=100` sends a number: the server holds it against the schema, then the flow gets it."""
+    schema = of(flow).parameters.model_dump()
+    validate(GOOD[flow] | given, schema, raise_on_error=True)
+    taken = of(flow).validate_parameters(GOOD[flow] | given)
+    assert {name: taken[name] for name in given} == {name: str(value) for name, value in given.items()}
+
+
+@pytest.mark.parametrize("wrong", [True, None, 1.5, ["100"], {"step": 100}])
+def test_what_is_neither_text_nor_digits_is_refused_before_and_after_the_server(wrong):
+    asked = GOOD["rollback"] | {"to": wrong}
+    with pytest.raises(ValidationFailed):
+        validate(asked, of("rollback").parameters.model_dump(), raise_on_error=True)
+    with pytest.raises(ParameterTypeError):
+        of("rollback").validate_parameters(asked)
 
 
 @pytest.fixture
