@@ -112,6 +112,6 @@ def test_configs_laptop_is_what_init_writes():
 def test_the_cluster_profile_is_the_commented_example_in_short():
     example = parse((CONFIGS / "cluster.yaml").read_text(), name="f").value
     short = parse(written("cluster"), name="f").value
-    for key in ("copies", "residence", "objectives", "flows", "serve"):
+    for key in ("copies", "residence", "objectives", "serve"):
         assert short[key] == example[key]
     assert list(short["tiers"]) == list(example["tiers"])

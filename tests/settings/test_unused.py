@@ -6,22 +6,39 @@ from pathlib import Path
 import pytest
 
 from lakemark.settings import unused
+from lakemark.settings.templates import PROFILES, render
 from lakemark.settings.unused import UNUSED, UNUSED_OF_TIERS
 from tests.settings.test_schema import WHOLE
 
-CODE = Path(__file__).parents[2] / "versioning" / "lakemark"
+ROOT = Path(__file__).parents[2]
+CODE = ROOT / "versioning" / "lakemark"
+EXAMPLES = sorted(path for name in ("laptop", "cluster") for path in (ROOT / "configs").glob(f"{name}.yaml"))
 
 
 def test_defaults_are_not_named(configured):
     assert list(unused(configured())) == []
-    assert list(unused(configured(text=WHOLE))) == []
-    assert list(unused(configured("retention: {apply: true, max_delete: 20%}\nlimits: {cpus: 2}\n"))) == []
+    assert list(unused(configured(text=WHOLE))) == ["retention.apply"]
+    assert list(unused(configured("retention: {max_delete: 20%}\nlimits: {cpus: 2}\n"))) == []
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_what_init_writes_has_an_effect(configured, profile):
+    ports, url = {"s3": 8333, "lakefs": 8000}, "https://git.example.org/ledger.git"
+    text = render(profile, site="lab", node="node-a", ports=ports, ledger_url=url)
+    assert list(unused(configured(text=text))) == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_so_has_what_the_examples_say(configured, example):
+    assert list(unused(configured(text=example.read_text(encoding="utf-8")))) == []
 
 
 @pytest.mark.parametrize(
     ("more", "names"),
     [
         ("retention: {apply: false, max_delete: 5%, min_keep: 3}", ["retention.max_delete"]),
+        ("retention: {apply: true}", ["retention.apply"]),
+        ("retention: {apply: true, max_delete: 5%}", ["retention.max_delete", "retention.apply"]),
         ("objectives: {rpo: 1h, rto: 1h}", ["objectives.rto"]),
         ("approval: {prune_share: 30%, alone_after: 1m}", ["approval.prune_share"]),
         ("drill: {command: python load.py, scratch_max: 1GiB}", ["drill.command", "drill.scratch_max"]),

@@ -106,14 +106,11 @@ retention:
     keep_for: 14d
   zone: UTC                     # where days and weeks begin
   min_keep: 2                   # of a run, whatever a policy says
-  max_delete: 20%               # of a run per pass, of removals nobody expected
   grace: 72h                    # between forgetting a record and deleting its bytes
-  apply: true                   # false: plans only
 """
 _COMMON: Final = """
 objectives:
   rpo: 30m                      # how much work may be lost
-  rto: 10m                      # how long a restore may take
   idle_after: 2d                # when silence means that a run is idle
 
 # Directories to find saves in, for example:
@@ -121,10 +118,6 @@ objectives:
 watch: []
 
 $approval
-drill:
-  command: null                 # proves a restored checkpoint; null: its bytes alone
-  scratch_max: $scratch
-
 # What background work may take from a node that trains.
 limits:
   cpus: 2
@@ -132,9 +125,10 @@ limits:
   io_class: idle
   bandwidth: null               # bytes a second, as 200MiB; null: no limit
 
+# Not acted on yet: who would be told when something turns red, and called while all is well.
 notify:
-  webhook: null                 # told when something turns red
-  heartbeat: null               # called while all is well, so that silence is noticed
+  webhook: null
+  heartbeat: null
 
 restore_root: restores          # where rollbacks put what they restore
 """
@@ -216,8 +210,6 @@ _CLUSTER: Final = (
     + _WARM
     + "    domain: array               # the failure domain; `copies` counts those\n"
     + "    capacity: 200TiB\n"
-    + "    high_water: 85%\n"
-    + "    low_water: 75%\n"
     + _COLD
     + "    capacity: 800TiB\n"
     + "    domain: hdd\n"
@@ -229,16 +221,13 @@ _CLUSTER: Final = (
     + _RETENTION
     + _COMMON
     + """
-flows:
-  task_runner: threads          # threads | dask
-
-# The read-only pages: loopback unless told; put a proxy with authentication before them.
+# Not acted on yet: the read-only pages.
 serve:
   token_file: null
   proxy_header: null
 """
 )
-_USUAL: Final = {"scratch": "500GiB", "min_free": "10%", "cold": "cold", "copies": "1", "approval": _ASKED}
+_USUAL: Final = {"min_free": "10%", "cold": "cold", "copies": "1", "approval": _ASKED}
 
 
 def _described(about: str, template: str, **values: str) -> tuple[str, Mapping[str, str]]:
@@ -250,7 +239,6 @@ _PROFILES: Final = MappingProxyType({
         "This machine alone, with the sandbox's services: to try lakemark out.",
         _LAPTOP,
         min_free="1%",
-        scratch="20GiB",
     ),
     "solo": _described(
         "One workstation and a disk: no S3, no lakeFS, no Prefect, nobody to ask.",

@@ -20,7 +20,7 @@ UNUSED_OF_TIERS: Final = ("high_water", "low_water", "peers")
 
 
 def unused(loaded: Loaded) -> Iterator[str]:
-    """Dotted keys, as the schema has them in order, whose value is not the default and has no effect."""
+    """Dotted keys, as the schema has them in order, whose value has no effect: not the default, or said on purpose."""
     for name, tier in loaded.settings.tiers.items():
         shown = shown_section(tier)
         yield from (f"tiers.{name}.{key}" for key in UNUSED_OF_TIERS if shown.get(key))
@@ -28,3 +28,6 @@ def unused(loaded: Loaded) -> Iterator[str]:
         section: Section = getattr(loaded.settings, name)
         given, usual = shown_section(section), shown_section(read_section(type(section), {}, loaded.home))
         yield from (f"{name}.{key}" for key in keys if given[key] != usual[key])
+        if name == "retention" and given["apply"] and ("retention", "apply") in loaded.sources:
+            # Not applying is what happens; who says that it be applied counts on deletions.
+            yield "retention.apply"
