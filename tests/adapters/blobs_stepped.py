@@ -66,6 +66,10 @@ class MemoryBlobs:
         self._step()
         return None if key not in self.held else len(self.held[key])
 
+    def absent(self, key):
+        self._step()
+        return key not in self.held
+
     def create(self, key, data):
         self._step()
         with self._lock:

@@ -26,6 +26,7 @@ from lakemark.ports import Expiry, Quiet
 from tests.adapters.test_dvc import checkpoint_of
 from tests.contract.store_places import NOW
 from tests.support.s3_faults import lost_request
+from tests.support.s3_faults import status as answering
 
 pytestmark = pytest.mark.xdist_group("seaweedfs")
 QUIET = Quiet()
@@ -122,6 +123,20 @@ def test_a_killed_uploads_parts_are_aborted_by_the_next(bucket, seaweedfs, tmp_p
     assert uploads() == [f"{prefix}/files/there"]
     assert bucket.get("files/there") == b"whole"
     assert list((tmp_path / "journal").glob("[!.]*")) == []
+
+
+def test_an_upload_is_not_aborted_because_anything_says_404(seaweedfs, s3_faults, tmp_path):
+    """Where the key is there, aborting could take its bytes away: only the listing says that it is not."""
+    blobs = s3_faults.before(seaweedfs).blobs(tmp_path)
+    upload = blobs._begin_upload("files/there", blobs._bench.begin())
+    blobs.create("files/there", b"whole")
+    s3_faults.on(answering(404, "NoSuchKey"), method="HEAD", times=None)
+    blobs._abort_unless_there(upload)
+    assert not s3_faults.asked(operation="AbortMultipartUpload")
+    s3_faults.clear()
+    blobs.delete("files/there")
+    blobs._abort_unless_there(upload)
+    assert s3_faults.asked(operation="AbortMultipartUpload")
 
 
 def test_a_living_upload_is_left_alone(bucket, seaweedfs, tmp_path):

@@ -1,6 +1,7 @@
 """DVC tiers: what they heal, what they spare, what they refuse, and writers beside a collector."""
 
 import hashlib
+import io
 import json
 import os
 import signal
@@ -318,6 +319,80 @@ def test_a_listing_that_breaks_off_says_nothing_of_what_is_due(root, prefix):
     assert not store.due(now=NOW + 2 * HOUR, grace=HOUR)
     blobs.prefix = None
     assert store.due(now=NOW + 2 * HOUR, grace=HOUR)
+
+
+class Denying(DirectoryBlobs):
+    """Says of some keys that they are not there, as a 404 of anything on the way does; listings are right."""
+
+    denied = ()
+
+    def get(self, key):
+        return None if key in self.denied else super().get(key)
+
+    def size(self, key):
+        return None if key in self.denied else super().size(key)
+
+    def open(self, key, **how):
+        if key in self.denied:
+            raise NotFound(key, advice="Look elsewhere.")
+        return super().open(key, **how)
+
+    def absent(self, key):
+        return all(found != key for found, _ in self.each(""))
+
+
+def test_what_is_listed_and_not_to_be_had_stops_every_deletion(root):
+    """A directory object of somebody's that reading says is gone: what is in it may be used, and is due already."""
+    blobs = Denying(root)
+    store = store_over(blobs)
+    theirs, ours = put(store, {"shared": b"shared"}, step=1), put(store, {"shared": b"shared", "b": b"b"}, step=2)
+    (root / dvc_layout.claim_key(theirs.record.id)).unlink()
+    store.drop(ours, now=NOW)
+    blobs.denied = (dvc_layout.object_key(theirs.objects["dir"]),)
+    with pytest.raises(StoreUnavailable):
+        store.collect(now=NOW + 2 * HOUR, grace=HOUR, needed=[])
+    assert object_path(root, theirs, "shared").exists()
+    blobs.denied = ()
+    store.collect(now=NOW + 2 * HOUR, grace=HOUR, needed=[])
+    assert object_path(root, theirs, "shared").exists()
+    assert not object_path(root, ours, "b").exists()
+
+
+def test_a_claim_whose_directory_object_is_listed_is_not_forgotten(root):
+    blobs = Denying(root)
+    store = store_over(blobs)
+    kept = put(store)
+    blobs.denied = (dvc_layout.object_key(kept.objects["dir"]),)
+    for hours in (2, 4, 6):
+        store.collect(now=NOW + hours * HOUR, grace=HOUR, needed=[])
+    assert (root / dvc_layout.claim_key(kept.record.id)).exists()
+    blobs.denied = ()
+    assert sound(store, kept)
+
+
+def test_a_copy_of_the_ledger_that_is_listed_is_not_said_to_be_missing(root):
+    blobs = Denying(root)
+    store = store_over(blobs)
+    with pytest.raises(NotFound):
+        store.open_ledger()
+    store.keep_ledger(io.BytesIO(b"a bundle"))
+    blobs.denied = (dvc_layout.LEDGER,)
+    with pytest.raises(StoreUnavailable):
+        store.open_ledger()
+
+
+def test_an_empty_place_says_of_nothing_that_it_is_gone(root, tmp_path):
+    """A mount point whose disk is away is an empty directory, or none."""
+    blobs = DirectoryBlobs(root)
+    store_over(blobs)
+    assert blobs.absent("files/x")
+    assert not blobs.absent("lakemark-tier.json")
+    root.rename(tmp_path / "away")
+    for make in (False, True):
+        if make:
+            root.mkdir()
+        with pytest.raises(StoreUnavailable, match="mounted"):
+            blobs.absent("files/x")
 
 
 def test_an_unreadable_claim_stops_every_deletion(cold, root):

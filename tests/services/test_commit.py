@@ -242,9 +242,25 @@ def test_announced_saves_that_the_trainer_removed_are_not_waited_for(world):
     world.open()
     trainer = world.trainer()
     world.disk.remove(trainer.save(100))
+    trainer.save(200)
     swept = world.sweep()
     assert [why for _, why in swept.incomplete] == ["gone before it was committed"]
     assert not world.sweep().incomplete
+
+
+def test_an_announcement_outlives_the_disk_that_is_not_mounted(world):
+    """Its directory is there, and empty: that is how a mount point looks whose disk is away."""
+    world.open()
+    trainer = world.trainer()
+    path = trainer.save(100, metrics={"loss": 2.5})
+    away = [(at, node) for at, node in world.disk.walk(path)]
+    assert away
+    world.disk.rename(path, OUT.with_name("unmounted"))
+    (said,) = [why for _, why in world.sweep().incomplete]
+    assert "is its disk mounted" in said
+    world.disk.rename(OUT.with_name("unmounted"), path)
+    world.sweep()
+    assert world.at(100).record.metrics == {"loss": 2.5}
 
 
 def test_an_early_announcement_keeps_its_metrics_and_roles(world):

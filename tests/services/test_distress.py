@@ -1,11 +1,12 @@
 """A ledger that lacks entries somebody knows: nothing is appended, undone, dropped or overwritten, and saves wait, sealed."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from lakemark.adapters.memory import MemoryLedger
-from lakemark.errors import InDistress
+from lakemark.errors import AnswerDamaged, Denied, InDistress, StoreUnavailable
 from lakemark.services.close_run import close_run, reopen_run
 from lakemark.services.commit import Commit, commit
 from lakemark.services.keep_ledger import keep_copies
@@ -316,6 +317,61 @@ def test_a_copy_with_more_than_the_ledger_is_not_replaced(world):
     failed = keep_copies(world.site())
     assert {type(error) for error in failed.values()} == {InDistress}
     assert {name: dict(shelf.ledger) for name, shelf in world.shelves.items()} == before
+
+
+class Unread:
+    """A store whose copies of the ledger can't be read just now, though all else goes well."""
+
+    def __init__(self, store, error, slots=(None,)):
+        self._store = store
+        self._error = error
+        self._slots = slots
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def open_ledger(self, slot=None):
+        if slot in self._slots:
+            raise self._error
+        return self._store.open_ledger(slot)
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable, Denied, AnswerDamaged], ids=lambda error: error.__name__)
+def test_a_copy_that_can_t_be_read_now_is_not_replaced(world, error):
+    """It may be all that is left of the newest entries."""
+    world.ledger = yesterday_and_today(world)
+    only_copies(world)
+    before = dict(world.shelves["cold"].ledger)
+    site = world.site()
+    cold = Unread(site.tiers["cold"], error("it is not to be had", advice="Wait."))
+    failed = keep_copies(replace(site, tiers={"cold": cold}))
+    assert list(failed) == ["cold"]
+    assert dict(world.shelves["cold"].ledger) == before
+
+
+def test_a_copy_of_last_week_with_more_than_the_ledger_is_not_replaced(world):
+    """The newest copy was lost; one of the days is all that tells."""
+    world.ledger = yesterday_and_today(world)
+    only_copies(world)
+    for shelf in world.shelves.values():
+        shelf.ledger["sunday"] = shelf.ledger.pop(None)
+    before = {name: dict(shelf.ledger) for name, shelf in world.shelves.items()}
+    failed = keep_copies(world.site())
+    assert failed.keys() >= {"warm", "cold"}
+    assert {name: dict(shelf.ledger) for name, shelf in world.shelves.items()} == before
+
+
+def test_a_copy_that_is_none_is_replaced(world):
+    world.open()
+    world.saves(100)
+    world.clock.wait(hours=2)
+    world.sweep()
+    world.shelves["cold"].ledger[None] = b"garbage"
+    world.saves(200)
+    world.clock.wait(hours=2)
+    world.sweep()
+    with world.site().tiers["cold"].open_ledger() as copy:
+        assert world.ledger.heads_of(copy)[RUN]
 
 
 def test_the_last_copies_are_kept_a_week(world):

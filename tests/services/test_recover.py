@@ -1,8 +1,11 @@
 """`ledger recover`: what any copy, tier or tree knows is in the ledger again, whichever way it was lost."""
 
+from dataclasses import replace
+
 import pytest
 
 from lakemark.adapters.memory import MemoryLedger
+from lakemark.errors import StoreUnavailable
 from lakemark.services.commit import Commit, commit
 from lakemark.services.invariants import violations
 from lakemark.services.recover import recover
@@ -136,6 +139,74 @@ def test_while_a_tier_is_away_nothing_is_given_up(world):
     assert distress(world.site()) is not None
     for shelf in world.shelves.values():
         shelf.reachable = True
+    recovered(world)
+    assert world.ledger.contains(RUN, newest)
+
+
+@pytest.mark.parametrize("what", ["its copy", "its records", "a record"])
+def test_nor_while_one_that_answers_gives_no_answer_to_that(world, what):
+    """That a copy, a listing or a record can't be read just now does not say that it is nowhere."""
+    backup = yesterday_and_today(world)
+    newest = world.ledger.tip(RUN)
+    only = {"cold"} if what == "its copy" else set()
+    for name, shelf in world.shelves.items():
+        if name not in only:
+            shelf.ledger.clear()
+    world.hot._tier.ledger.clear()
+    for record in world.hot.records().records:
+        world.hot.drop(world.hot.load(record), now=world.clock())
+    world.shelves["warm"].markers.clear()
+    world.ledger = backup
+    site = world.site()
+    found = recover(replace(site, tiers=site.tiers | {"cold": Partly(site.tiers["cold"], what)}))
+    assert found.away
+    assert distress(world.site()) is not None
+    again = recover(world.site())
+    assert again.away == []
+    assert distress(world.site()) is None
+    if what == "its copy":
+        assert world.ledger.contains(RUN, newest)
+    assert len(world.state().records) == 4
+
+
+class Partly:
+    """A tier that answers, but not to everything."""
+
+    def __init__(self, store, what):
+        self._store = store
+        self._what = what
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def _asked(self, what):
+        if what == self._what:
+            raise StoreUnavailable("it breaks off", advice="Wait.")
+
+    def open_ledger(self, slot=None):
+        self._asked("its copy")
+        return self._store.open_ledger(slot)
+
+    def claimed(self):
+        self._asked("its records")
+        return self._store.claimed()
+
+    def load(self, record):
+        self._asked("a record")
+        return self._store.load(record)
+
+
+def test_nor_while_a_tier_that_the_ledger_knows_is_not_configured(world):
+    backup = yesterday_and_today(world)
+    newest = world.ledger.tip(RUN)
+    world.ledger = backup
+    world.shelves["warm"].ledger.clear()
+    world.hot._tier.ledger.clear()
+    site = world.site()
+    tiers = {name: store for name, store in site.tiers.items() if name != "cold"}
+    found = recover(replace(site, tiers=tiers))
+    assert any("cold" in one for one in found.away)
+    assert distress(world.site()) is not None
     recovered(world)
     assert world.ledger.contains(RUN, newest)
 

@@ -14,7 +14,7 @@ from lakemark.ports import Approval
 from lakemark.services.bind import bind
 from lakemark.services.move_branch import move_branches
 from lakemark.services.resume import resume
-from lakemark.services.rollback_apply import apply
+from lakemark.services.rollback_apply import apply, leftovers
 from lakemark.services.rollback_decide import approve, expire, refuse
 from lakemark.services.rollback_request import plan, request
 from tests.services.world import OUT, POLICIES, RUN, files
@@ -430,6 +430,30 @@ def test_a_branch_left_by_an_apply_that_ended_is_removed_unless_somebody_wrote(r
     assert run.data.head("data", names[200]) is None
     assert run.data.head("data", names[100]) is not None
     assert run.sweep().said == []
+
+
+class Says404:
+    """What is between this node and the data server, for a moment: no single thing is there, lists are right."""
+
+    def __init__(self, data):
+        self._data = data
+
+    def __getattr__(self, name):
+        return getattr(self._data, name)
+
+    def head(self, *_):
+        return None
+
+
+def test_what_is_left_is_gone_by_the_repository_s_own_list_alone(run):
+    asked = approved(run, 200)
+    name = asked.plan["data"][0]["opens_branch"]
+    run.data.branch_at("data", name, run.commits[200])
+    refuse(run.site(), asked.id, reason="no")
+    assert leftovers(run.site(data=Says404(run.data))) == [
+        f"removed the branch data/{name}, left by a rollback that was not applied"
+    ]
+    assert run.data.head("data", name) is None
 
 
 def test_a_newer_ledger_blocks_deciding_and_applying(run):

@@ -497,7 +497,7 @@ def test_two_rollbacks_at_the_same_moment_are_as_if_one_after_the_other():
         apply(world.site(progress=at), ids[200])
     assert world.state().timeline == 2
     assert world.latest().record.step == 100
-    assert world.state().rollbacks[ids[200]].state == "approved"
+    assert world.state().rollbacks[ids[200]].state == "overtaken"
     settled(world, set(world.state().records))
 
 

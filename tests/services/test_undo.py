@@ -7,6 +7,7 @@ import pytest
 from lakemark.errors import StoreUnavailable
 from lakemark.ports import Quiet
 from lakemark.services.commit import Commit, commit
+from tests.services.crashing import At
 from tests.services.world import OUT, RUN, World
 
 BROKEN = [TypeError("ours"), KeyError("ours"), OSError(5, "EIO"), StoreUnavailable("away", advice="Wait.")]
@@ -74,3 +75,78 @@ def test_a_take_that_breaks_off_leaves_no_landing(world):
     with pytest.raises(TypeError):
         commit(world.site(hot=LandsWrong(world.hot)), ASKED)
     assert left(world) == []
+
+
+# What was there before is not a failing commit's to take away
+
+
+class Refusing:
+    """A ledger that takes no entry."""
+
+    def __init__(self, ledger):
+        self._ledger = ledger
+
+    def __getattr__(self, name):
+        return getattr(self._ledger, name)
+
+    def append(self, *_, **__):
+        raise StoreUnavailable("locked", advice="Wait.")
+
+
+def test_a_save_that_waits_for_the_ledger_outlives_a_commit_that_fails(world):
+    """It was acknowledged without an entry: that there is none says nothing."""
+    world.sweep()
+    backup = world.ledger.backup()
+    world.trainer().save(200)
+    world.sweep()
+    right, world.ledger = world.ledger, backup
+    asked = Commit(path=world.save(300), run=RUN, step=300)
+    waits = commit(world.site(), asked)
+    assert waits.pending is not None
+    world.ledger = right
+    site = world.site()
+    with pytest.raises(StoreUnavailable):
+        commit(replace(site, ledger=Refusing(site.ledger)), asked)
+    assert waits.record.id in world.hot.records().records
+    world.sweep()
+    assert waits.record.id in world.state().records
+
+
+def test_a_commit_that_fails_takes_no_tree_from_one_under_way(world):
+    """Two commits of one save: the second names nothing new, fails, and must leave the first one's tree."""
+
+    def fails():
+        site = world.site()
+        with pytest.raises(StoreUnavailable):
+            commit(replace(site, ledger=Refusing(site.ledger)), ASKED)
+
+    done = commit(world.site(progress=At("commit.adopted", fails)), ASKED)
+    assert done.new
+    assert done.record.id in world.hot.records().records
+
+
+def test_nor_where_the_other_named_nothing_new(world):
+    """The first one's tree: it fails while the second counts on it."""
+    site = world.site()
+    other = []
+    at = At("commit.adopted", lambda: other.append(world))
+    failing = replace(site, ledger=Meanwhile(site.ledger, lambda: world.hot._tier.__setattr__("naming", 2)))
+    with pytest.raises(StoreUnavailable):
+        commit(replace(failing, progress=at), ASKED)
+    assert other
+    assert len(world.hot.records().records) == 1, "left to the next pass, as somebody else names trees now"
+    world.hot._tier.naming = 0
+    world.sweep()
+    assert world.hot.records().records == tuple(world.state().records)
+
+
+class Meanwhile(Refusing):
+    """Somebody else begins to name a tree while this one asks."""
+
+    def __init__(self, ledger, call):
+        super().__init__(ledger)
+        self._call = call
+
+    def append(self, *given, **named):
+        self._call()
+        super().append(*given, **named)

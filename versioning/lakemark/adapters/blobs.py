@@ -68,6 +68,13 @@ class Blobs(Protocol):
     def size(self, key: str) -> int | None:
         """In bytes; None where it is not there."""
 
+    def absent(self, key: str) -> bool:
+        """Whether the place's own list of names says that the key is not there: what nothing may be removed without.
+
+        That `get` or `size` finds nothing may be anybody's 404 on the way, or a mount point without its disk. Raises
+        StoreUnavailable where the place tells nothing.
+        """
+
     def create(self, key: str, data: bytes) -> bool:
         """False, and nothing changed, where the key exists. After a lost answer also False: read it back."""
 

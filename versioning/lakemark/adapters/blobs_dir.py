@@ -90,6 +90,21 @@ class DirectoryBlobs:
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
+    def absent(self, key: str) -> bool:
+        if self.size(key) is not None:
+            return False
+        try:
+            lies = any(name != _NOT_OURS for name in os.listdir(self._root))
+        except FileNotFoundError:
+            lies = False
+        except OSError as error:
+            raise as_ours(error, self._root) from error
+        if not lies:
+            raise StoreUnavailable(
+                f"{quoted(self.where)} is empty: its disk may not be mounted", advice="Mount it, then try again."
+            )
+        return True
+
     def create(self, key: str, data: bytes) -> bool:
         with self._draft() as draft:
             write_new(draft, data)

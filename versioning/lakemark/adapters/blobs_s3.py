@@ -124,6 +124,9 @@ class S3Blobs:
         except NotFound:
             return None
 
+    def absent(self, key: str) -> bool:
+        return self.size(key) is None and all(found != key for found, _ in self.each(key))
+
     def create(self, key: str, data: bytes) -> bool:
         return self._put(key, memoryview(data), overwrite=False)
 
@@ -396,7 +399,7 @@ class S3Blobs:
 
     def _abort_unless_there(self, upload: dict[str, str]) -> None:
         key = upload["key"]
-        if self.size(key) is not None:
+        if not self.absent(key):
             return
         try:
             with self._errors(key):

@@ -253,7 +253,13 @@ class DvcStore:
         self.blobs.write(layout.ledger_key(slot), bundle, size_bytes, overwrite=True)
 
     def open_ledger(self, slot: str | None = None) -> BinaryIO:
-        return self.blobs.open(layout.ledger_key(slot))
+        key = layout.ledger_key(slot)
+        try:
+            return self.blobs.open(key)
+        except NotFound as error:
+            if self.blobs.absent(key):
+                raise
+            raise StoreUnavailable(f"{key} is listed in {self.name} and can't be had", advice="Try again.") from error
 
     def ledger_slots(self) -> tuple[str, ...]:
         names = self.blobs.list(layout.LEDGERS)
@@ -278,7 +284,7 @@ class DvcStore:
         claim = Claim(
             record=checkpoint.record, manifest=checkpoint.manifest, objects=objects, claimed_at=now
         ).to_bytes()
-        before = self.blobs.get(key)
+        new = self.blobs.get(key) is None and self.blobs.absent(key)
         self.blobs.replace(key, claim)
         self._objects.put(record, objects)
         if self._wait_out([*objects.values()]):
@@ -291,7 +297,7 @@ class DvcStore:
             self._write_dir(checkpoint, objects)
         except NameTaken:
             # It will never be whole here: without its claim, what it alone brought is collected. An older claim stays.
-            if before is None:
+            if new:
                 self.drop(replace(checkpoint, objects=objects), now=now)
             raise
         return objects, sum(file.size_bytes for _, file in written)

@@ -23,7 +23,7 @@ from lakemark.adapters.dvc_claims import WORKERS, Claims, Used, count
 from lakemark.adapters.dvc_going import LASTS_SECONDS, Going, Turn
 from lakemark.adapters.dvc_layout import Claim, Mark
 from lakemark.adapters.pool import run_all
-from lakemark.errors import Corrupt, NoRoom
+from lakemark.errors import Corrupt, NoRoom, StoreUnavailable
 from lakemark.ports.store import Checkpoint
 
 _ANNOUNCING_SHARE: Final = 0.25
@@ -169,9 +169,15 @@ class Collector:
         return seen
 
     def _members(self, name: str) -> frozenset[str]:
-        data = self._blobs.get(layout.object_key(name))
-        if data is None:
+        key = layout.object_key(name)
+        data = self._blobs.get(key)
+        if data is None and self._blobs.absent(key):
             return frozenset()
+        if data is None:
+            raise StoreUnavailable(
+                f"{key} is listed and can't be had: what it uses is not known",
+                advice="Nothing is deleted from the tier meanwhile; look at what is between this node and the store.",
+            )
         try:
             return layout.dir_members(data)
         except ValueError as error:
@@ -285,7 +291,7 @@ class Collector:
         """Its writer may live, or be back. It claims, and writes the directory object, before it looks for notes."""
         turn = self._going.begin()
         turn.announce(name)
-        if self._blobs.get(key) == data and not self._is_there(name) and turn.stands(name):
+        if self._blobs.get(key) == data and self._blobs.absent(layout.object_key(name)) and turn.stands(name):
             with suppress(TooLate):
                 self._blobs.delete(key, unless_late=turn.require_young)
         turn.end([name])

@@ -202,7 +202,7 @@ class CheckpointStore(Protocol):
         """
 
     def open_ledger(self, slot: str | None = None) -> AbstractContextManager[BinaryIO]:
-        """That copy. Raises NotFound."""
+        """That copy. Raises NotFound where the place's own listing says, too, that there is none."""
 
     def ledger_slots(self) -> tuple[str, ...]:
         """Names under which copies of the ledger are kept beside the newest one. Raises StoreUnavailable, not a short answer."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from lakemark.model.names import printable
 from lakemark.model.placing import Placement, Save, place, standing
 from lakemark.model.record import Code, Record, record_for
 from lakemark.model.tiers import SKEW
-from lakemark.ports import Directory, Landed, Site
+from lakemark.ports import Checkpoint, Directory, Landed, Site
 from lakemark.services.announcements import told
 from lakemark.services.appending import Settled, opened, require_writable
 from lakemark.services.land_again import has_sound_replica, land_again, stands_wrong
@@ -71,10 +71,31 @@ def commit(site: Site, asked: Commit) -> Committed:
         site.hot.discard(taken.landed)
         raise
     site.progress.step("commit.landed")
+    named = _Named()
+    try:
+        made = _sealed(site, asked, taken, state, why=why, named=named)
+    except Exception:  # any: our own mistake, too, must leave no tree that nobody recorded
+        # What can't be undone now the next sweep settles; the first error is what happened.
+        with suppress(LakemarkError):
+            _undo_named(site, named)
+        raise
+    _undo_named(site, named)
+    return made
+
+
+@dataclass(slots=True)
+class _Named:
+    """mine: ids of records whose trees this commit named, none standing there. left: of these, what came to no entry."""
+
+    mine: set[str] = field(default_factory=set)
+    left: list[Checkpoint] = field(default_factory=list)
+
+
+def _sealed(site: Site, asked: Commit, taken: Taken, state: RunState, *, why: str | None, named: _Named) -> Committed:
     with site.hot.naming():
         if why is None:
             try:
-                return _recorded(site, asked, taken)
+                return _recorded(site, asked, taken, named)
             except InDistress as error:  # found out just now; what was landed is undone
                 why = str(error)
                 taken = take(site, asked, state)
@@ -114,17 +135,18 @@ def _require_this_ledger_s(site: Site) -> None:
         )
 
 
-def _recorded(site: Site, asked: Commit, taken: Taken) -> Committed:
+def _recorded(site: Site, asked: Commit, taken: Taken, named: _Named) -> Committed:
     adopted: Record | None = None
     try:
         for _ in range(_TRIES):
             placement = _placement(site, asked, taken)
             record = _record(site, asked, placement, taken)
             if placement.known is not None:
-                return _done(site, asked, _known(site, asked, placement, taken=taken, adopted=adopted), taken)
+                known = _known(site, asked, placement, taken=taken, named=named, adopted=adopted)
+                return _done(site, asked, known, taken)
             said = _said(site, asked, placement, taken)
             if adopted is None or adopted.id != record.id:
-                adopted = _adopt(site, taken, record, said, instead_of=adopted)
+                adopted = _adopt(site, taken, record, said, named=named, instead_of=adopted)
             site.progress.step("commit.adopted")
             new = _append(site, asked, placement, record, taken=taken, said=said)
             if new is not None:
@@ -132,13 +154,11 @@ def _recorded(site: Site, asked: Commit, taken: Taken) -> Committed:
                 return _done(
                     site, asked, Committed(record=record, new=new, why=placement.why, notes=taken.notes), taken
                 )
-    except Exception:  # any: our own mistake, too, must leave no tree that nobody recorded
-        with suppress(
-            LakemarkError
-        ):  # what can't be undone now the next sweep undoes; the first error is what happened
-            _undo(site, taken, adopted)
+    except Exception:  # any, as above
+        with suppress(LakemarkError):
+            _undo(site, taken, adopted, named)
         raise
-    _undo(site, taken, adopted)
+    _undo(site, taken, adopted, named)
     raise Conflict(
         f"the ledger of {asked.run} moved {_TRIES} times while step {asked.step} was being committed",
         advice="Commit it again; it is still where the trainer saved it.",
@@ -153,7 +173,7 @@ def _waits(site: Site, asked: Commit, taken: Taken, *, why: str) -> Committed:
     placement = waiting_placement(site, _save(site, asked, taken), asked.run)
     found = site.ledger.run(asked.run).records.get(placement.known or "")
     if found is not None and has_sound_replica(site, found):
-        return _done(site, asked, _known(site, asked, placement, taken=taken, adopted=None), taken)
+        return _done(site, asked, _known(site, asked, placement, taken=taken, named=_Named(), adopted=None), taken)
     record = _record(site, asked, placement, taken) if found is None else found.record
     recorded = record.id in site.hot.recorded()
     said = {**_said(site, asked, placement, taken), WAITS: True}
@@ -164,7 +184,9 @@ def _waits(site: Site, asked: Commit, taken: Taken, *, why: str) -> Committed:
     return _done(site, asked, Committed(record=record, new=True, pending=why, notes=taken.notes), taken)
 
 
-def _known(site: Site, asked: Commit, placement: Placement, *, taken: Taken, adopted: Record | None) -> Committed:
+def _known(
+    site: Site, asked: Commit, placement: Placement, *, taken: Taken, named: _Named, adopted: Record | None
+) -> Committed:
     """These bytes are a record. What landed goes, unless it is all that there is of it by now.
 
     What retention or a full disk removed comes back where somebody asks for it, not because its files still lie there.
@@ -172,10 +194,10 @@ def _known(site: Site, asked: Commit, placement: Placement, *, taken: Taken, ado
     found = site.ledger.run(asked.run).records[placement.known or ""]
     made = Committed(record=found.record, new=False, why=placement.why)
     if (found.pruned is not None and asked.found) or has_sound_replica(site, found):
-        _undo(site, taken, adopted)
+        _undo(site, taken, adopted, named)
         return made
     if adopted is not None:
-        _undo(site, taken, adopted)
+        _undo(site, taken, adopted, named)
         raise Conflict(
             f"{asked.run}@{asked.step} became a record while it was committed, and has no sound replica",
             advice="Commit it again; it is still where the trainer saved it.",
@@ -316,16 +338,22 @@ def _said(site: Site, asked: Commit, placement: Placement, taken: Taken) -> dict
     return said | ({"notes": list(taken.notes)} if taken.notes else {})
 
 
-def _adopt(site: Site, taken: Taken, record: Record, said: Mapping[str, JSON], *, instead_of: Record | None) -> Record:
+def _adopt(
+    site: Site, taken: Taken, record: Record, said: Mapping[str, JSON], *, named: _Named, instead_of: Record | None
+) -> Record:
     """Names the landed tree; where it has the name of a record it did not become, from there."""
     if instead_of is None:
         wrong = stands_wrong(site, taken.checkpoint(record))
-        site.hot.adopt(taken.landed, record, entry=said, instead=wrong)
+        # What stood there, right or wrong, somebody may have been told of: it is not ours to take away.
+        if site.hot.adopt(taken.landed, record, entry=said, instead=wrong) and not wrong:
+            named.mine.add(record.id)
         return record
     old = taken.checkpoint(instead_of)
     new = replace(taken.checkpoint(record), entry=said)
+    if not site.hot.holds(new):
+        named.mine.add(record.id)
     site.hot.put(new, lambda file: site.hot.open(old, file), now=site.now(), progress=site.progress)
-    _undo(site, taken, instead_of)
+    _undo(site, taken, instead_of, named)
     return record
 
 
@@ -412,8 +440,30 @@ def _done(site: Site, asked: Commit, made: Committed, taken: Taken) -> Committed
     return made
 
 
-def _undo(site: Site, taken: Taken, adopted: Record | None) -> None:
+def _undo(site: Site, taken: Taken, adopted: Record | None, named: _Named) -> None:
+    """Of a named tree only notes that it is left over: while trees are being named, somebody else may count on it."""
     if adopted is None:
         site.hot.discard(taken.landed)
-    elif adopted.id not in site.ledger.run(adopted.run).records and adopted.id not in site.hot.recorded():
-        site.hot.drop(taken.checkpoint(adopted), now=site.now())
+    elif adopted.id in named.mine:
+        named.left.append(taken.checkpoint(adopted))
+
+
+def _undo_named(site: Site, named: _Named) -> None:
+    """Drops trees that this very commit named and nobody recorded or was told of, if nobody names one just now.
+
+    Else they stay: the next pass makes entries of them, or undoes them.
+    """
+    for held in named.left:
+        record = held.record
+        with site.hot.settled() as settled:
+            claimed = record.id in site.ledger.run(record.run).records or record.id in site.hot.recorded()
+            if settled and not claimed and not _acknowledged(site, record):
+                site.hot.drop(held, now=site.now())
+
+
+def _acknowledged(site: Site, record: Record) -> bool:
+    """Whether what lies there waits for the ledger: its commit was acknowledged, and there is no entry to say so."""
+    try:
+        return bool(site.hot.load(record.id).entry.get(WAITS))
+    except NotFound:
+        return False

@@ -29,6 +29,9 @@ def commit_announced(site: Site, run: str, saves: Saves, *, inside: Sequence[Pat
         elif site.workspace.exists(spooled.path.parent) and not is_there(site, spooled.path):
             if spooled.identity == {} and site.now() - spooled.saved_at < AGE:
                 saves.incomplete.append((spooled.path, f"step {spooled.step} was announced before anything lay there"))
+            elif _is_empty(site, spooled.path.parent):
+                why = f"step {spooled.step} was announced, and {spooled.path.parent} is empty: is its disk mounted?"
+                saves.incomplete.append((spooled.path, why))
             else:
                 _lost(site, spooled, saves, why="gone before it was committed")
         elif why is not None:
@@ -36,6 +39,14 @@ def commit_announced(site: Site, run: str, saves: Saves, *, inside: Sequence[Pat
             _overwritten(site, run, spooled, saves, said=said)
         else:
             take(site, Commit(path=spooled.path, run=run, step=spooled.step, spooled=spooled, found=True), saves)
+
+
+def _is_empty(site: Site, folder: Path) -> bool:
+    """Whether nothing is seen there: then a save's absence says nothing, as a mount point looks like that without its disk."""
+    try:
+        return not site.workspace.files(folder)
+    except LakemarkError:
+        return True
 
 
 def _foreign(site: Site, spooled: Spooled, inside: Sequence[Path]) -> LakemarkError | None:

@@ -6,19 +6,21 @@ Beside it each tier keeps one of each of the last seven days on which it was ren
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from typing import BinaryIO, Final
 
-from lakemark.errors import Corrupt, LakemarkError
+from lakemark.errors import AnswerDamaged, Corrupt, LakemarkError, NotFound
 from lakemark.model.soundness import Seen, lacks
 from lakemark.ports import CheckpointStore, Site
 from lakemark.services.appending import require_identity, tier_key
-from lakemark.services.soundness import copy_heads, require_sound
+from lakemark.services.soundness import require_sound
+from lakemark.services.witness import as_answer
 
 EVERY: Final = timedelta(hours=1)
 _STEP_BYTES: Final = 2**20
+_READINGS: Final = 2
 _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
@@ -73,18 +75,39 @@ def _written(site: Site) -> Iterator[datetime]:
 
 
 def _require_part(site: Site, store: CheckpointStore) -> None:
-    """Raises InDistress where the copy there has entries that this ledger lacks, and remembers that it has.
+    """Raises InDistress where a copy there has entries that this ledger lacks, and remembers that it has.
 
-    A copy that can't be read as one says nothing, and is replaced.
+    Those of the days are asked, too: the newest may be lost, and they are replaced in their turn. Raises what reading one does:
+    it may be all that is left of the newest entries. What was read, twice, and is no copy says nothing, and is replaced.
     """
     source = f"the copy in {store.name}"
-    heads = copy_heads(site, store) or {}
-    told = [Seen(source=source, branch=branch, revision=revision) for branch, revision in heads.items()]
+    told = [
+        Seen(source=source, branch=branch, revision=revision)
+        for slot in (None, *store.ledger_slots())
+        for branch, revision in _heads(site, store, slot).items()
+    ]
     found = lacks(told, site.ledger.tips(), holds=site.ledger.contains)
     for one in found:
         site.journal.saw(source, {one.branch: one.revision})
     if found:
         require_sound(site)
+
+
+def _heads(site: Site, store: CheckpointStore, slot: str | None) -> Mapping[str, str]:
+    """None where the place has no such copy, or one that is none."""
+    for _ in range(_READINGS):
+        try:
+            with store.open_ledger(slot) as copy:
+                return site.ledger.heads_of(copy)
+        except NotFound:
+            break
+        except AnswerDamaged:
+            raise
+        except Corrupt:
+            continue
+        except OSError as error:
+            raise as_answer(error, store.name) from error
+    return {}
 
 
 def _slot(site: Site, store: CheckpointStore, now: datetime) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from lakemark.errors import LakemarkError, NotFound
+from lakemark.errors import AnswerDamaged, Corrupt, LakemarkError, NotFound
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import SITE, Contents, Draft, Entry, Stamp
 from lakemark.model.instants import to_text
@@ -25,7 +25,7 @@ from lakemark.services.appending import Settled
 from lakemark.services.orphans import Orphan, settle_orphan
 from lakemark.services.register_tiers import register_tier
 from lakemark.services.soundness import known_lacks, look, unguarded
-from lakemark.services.witness import read_back
+from lakemark.services.witness import is_transient, read_back
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def recover(site: Site, *, dry_run: bool = False) -> Recovered:
     _count(ledger, before, result)
     _say(bare, before, result)
     _settle(bare, result)
-    result.sources = list(dict.fromkeys(result.sources))
+    result.sources, result.away = list(dict.fromkeys(result.sources)), list(dict.fromkeys(result.away))
     return result
 
 
@@ -116,7 +116,13 @@ def _copies(site: Site, result: Recovered) -> Iterator[_Copy]:
             except NotFound:
                 continue
             except LakemarkError as error:
-                result.missing.append(f"a copy of the ledger in {store.name} can't be read: {error}")
+                _note(result, error, f"a copy of the ledger in {store.name} can't be read: {error}")
+
+
+def _note(result: Recovered, error: LakemarkError, said: str) -> None:
+    """What can't be read now may be there: only what was read, and is nothing right, is missing."""
+    nothing_right = isinstance(error, Corrupt) and not isinstance(error, AnswerDamaged)
+    (result.missing if nothing_right else result.away).append(said)
 
 
 def _lacking(ledger: Ledger, copy: _Copy) -> list[str]:
@@ -224,7 +230,8 @@ def _records(site: Site, result: Recovered) -> None:
                 if _readopted(site, store, held, result):
                     result.sources.append(f"what lies in {store.name}")
             except LakemarkError as error:
-                result.missing.append(f"{_shown(held.record)} in {store.name}: {error}")
+                said = f"{_shown(held.record)} in {store.name}: {error}"
+                (result.away if is_transient(error) else result.missing).append(said)
             site.progress.step("recover.record")
 
 
@@ -235,8 +242,9 @@ def _unknown(site: Site, store: CheckpointStore, result: Recovered) -> list[Chec
         if identity is None or identity.ledger != site.ledger.id:
             return []
         listing = store.claimed()
-    except LakemarkError:
-        return []  # named by whoever looked for its copies
+    except LakemarkError as error:
+        result.away.append(f"{store.name}: {error}")
+        return []
     if not listing.complete:
         result.away.append(f"{store.name}: its listing did not end complete")
     wanted = set(listing.records)
@@ -248,7 +256,7 @@ def _unknown(site: Site, store: CheckpointStore, result: Recovered) -> list[Chec
         try:
             held = store.load(record)
         except LakemarkError as error:
-            result.missing.append(f"the record of {record[:12]} in {store.name} can't be read: {error}")
+            _note(result, error, f"the record of {record[:12]} in {store.name} can't be read: {error}")
             continue
         if held.record.id != record or held.manifest.content != held.record.content:
             result.missing.append(f"the record of {record[:12]} in {store.name} is of other contents")
@@ -407,6 +415,7 @@ def _settle(site: Site, result: Recovered) -> None:
     """What is known and nowhere is given up, once every tier was asked; then the ledger is sound again."""
     left = look(site)
     result.missing.extend(one.why for one in left)
+    result.away.extend(_unconfigured(site))
     if result.away:
         return
     seen = site.journal.seen()
@@ -414,6 +423,13 @@ def _settle(site: Site, result: Recovered) -> None:
     site.journal.forget_seen([one for one in seen if not _contains(site.ledger, one.branch, one.revision)])
     site.journal.saw(HERE, tips)
     site.progress.step("recover.settled")
+
+
+def _unconfigured(site: Site) -> Iterator[str]:
+    """Shared tiers that the ledger knows and nobody could ask."""
+    for name, seen in site.ledger.site().tiers.items():
+        if not seen.retired and "@" not in name and name not in site.tiers:
+            yield f"{name}: this ledger's tier {seen.id[:8]} is not in the configuration"
 
 
 def _plan(site: Site, copies: list[_Copy], result: Recovered) -> None:
