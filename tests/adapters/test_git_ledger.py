@@ -20,6 +20,7 @@ from lakemark.model.checkpoint import File, Manifest
 from lakemark.model.entry import SITE, Contents, Draft, Stamp
 from lakemark.model.ledger import Place
 from lakemark.model.record import DataRef, record_for
+from lakemark.model.timeline import as_of
 
 RUN = "llama-7b"
 START = datetime(2026, 11, 26, 12, tzinfo=UTC)
@@ -260,7 +261,27 @@ def test_commit_times_increase_though_clocks_go_back(told):
         told.add(Draft(kind="closed", timeline=1), minutes=minutes)
     times = [int(text) for text in git(told.path, "log", "--reverse", "--format=%ct", f"runs/{RUN}").split()]
     assert times == sorted(set(times))
-    assert [entry.clock for entry, _ in told.ledger.entries(RUN)] == ["ok", "ok", "suspect", "ok", "ok"]
+    assert [entry.clock for entry, _ in told.ledger.entries(RUN)] == ["ok"] * 5  # as it was written
+
+
+def test_the_entry_that_jumped_is_suspect_for_every_reader(told):
+    """An hour each; the third was written 400 days ahead, the sixth a year behind."""
+    records = []
+    for number in range(1, 8):
+        away = {3: 400 * 1440, 6: -365 * 1440}.get(number, 0)
+        at = START + timedelta(minutes=60 * number + away)
+        manifest = Manifest(files=(File(path="w", digest=f"{number:064x}"),))
+        record = record_for(manifest, run=RUN, timeline=1, step=number, saved_at=at, node="node-a")
+        told.add(
+            Draft(kind="committed", timeline=1, contents=Contents(record=record, manifest=manifest)),
+            minutes=60 * number + away,
+        )
+        records.append(record.id)
+    for reader in (told.ledger, GitLedger(told.path)):
+        state = reader.run(RUN)
+        assert [number for number, one in enumerate(records, 1) if state.records[one].clock == "suspect"] == [3, 6]
+        for number in (4, 5, 7):
+            assert as_of(state, START + timedelta(minutes=60 * number + 1)).record.step == number
 
 
 def test_a_clone_is_whole(told, tmp_path):

@@ -350,7 +350,7 @@ class GitLedger:
         if known is not None:
             return self._entry(known)
         draft = decide(history.state)
-        new = prepared(draft, branch=branch, sequence=history.state.sequence + 1, stamp=history.marked(stamp))
+        new = prepared(draft, branch=branch, sequence=history.state.sequence + 1, stamp=stamp)
         made = Made(self.path)
         pointer = self._writer.pointer(history, new, made)
         commit = self._writer.commit(history, new, pointer, made)

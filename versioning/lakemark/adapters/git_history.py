@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from datetime import datetime
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 from lakemark.adapters.git_tree import Item, Row
 from lakemark.errors import Corrupt
-from lakemark.model.entry import Clock, Contents, Entry, Stamp, parsed
+from lakemark.model.entry import Contents, Entry, parsed
 from lakemark.model.ledger import RunState
 from lakemark.ports.ledger import KnownRun
 
@@ -51,7 +49,6 @@ class History(Generic[S]):
         self.pointer: Pointer | None = None
         self._apply = apply
         self._commits = bytearray()
-        self._newest_of_node: dict[str, datetime] = {}
         self._replicated: dict[tuple[str, str], int] = {}
         self._shared = False
 
@@ -59,7 +56,6 @@ class History(Generic[S]):
         """Begins at what a cache knows of the branch. `state` is `known.state`."""
         self.state = state
         self._commits = bytearray.fromhex("".join(known.revisions))
-        self._newest_of_node = dict(known.newest_of_node)
         self._replicated = dict(known.replicated)
         self.tip = known.revisions[-1] if known.revisions else None
 
@@ -84,7 +80,6 @@ class History(Generic[S]):
             self.state, self._shared = self.state.snapshot(), False
         self._apply(self.state, entry, contents)
         self._commits += bytes.fromhex(commit)
-        self._newest_of_node[entry.node] = entry.recorded_at
         tier = entry.body.get("tier")
         if entry.kind == "replicated" and entry.record is not None and isinstance(tier, str):
             self._replicated[entry.record, tier] = entry.sequence
@@ -99,13 +94,6 @@ class History(Generic[S]):
     def commit_of_replica(self, record: str, tier: str) -> str | None:
         """The commit of the newest `replicated` entry of `record` in `tier`."""
         return self.commit(self._replicated.get((record, tier), 0))
-
-    def marked(self, stamp: Stamp) -> Stamp:
-        """`stamp`, suspect where it lies before what its node wrote last: then that node's clock went back."""
-        newest = self._newest_of_node.get(stamp.node)
-        if stamp.clock == Clock.OK and not stamp.replayed and newest is not None and stamp.at < newest:
-            return replace(stamp, clock=Clock.SUSPECT)
-        return stamp
 
 
 class Recent:

@@ -52,6 +52,10 @@ def _commit(ledger: Ledger, run: str, step: int) -> Entry:
     return ledger.append(run, lambda _: draft, _stamp(f"commit:{step}", minutes=step))
 
 
+def _append(ledger: Ledger, run: str, draft: Draft, stamp: Stamp) -> Entry:
+    return ledger.append(run, lambda _: draft, stamp)
+
+
 def _replicate(ledger: Ledger, run: str, step: int, objects: dict[str, str]) -> Entry:
     draft = Draft(
         kind="replicated",
@@ -91,15 +95,30 @@ def _keeps_clocks(opens: Opens) -> None:
     run = "clocks"
     ledger = opens()
     _open(ledger, run)
-    times = [(5.0, "node-a"), (3.0, "node-a"), (4.0, "node-b"), (4.0, "node-a")]
-    drafts = [_stamp(f"held:{number}", minutes=at, node=node) for number, (at, node) in enumerate(times)]
-    for stamp in drafts:
-        ledger.append(run, lambda _: Draft(kind="closed", timeline=1), stamp)
-    read = [entry for entry, _ in opens().entries(run, after=1)]
-    require([entry.recorded_at for entry in read] == [stamp.at for stamp in drafts], "`recorded_at` is not the stamp's")
-    clocks = [entry.clock for entry in read]
-    expected = [Clock.OK, Clock.SUSPECT, Clock.OK, Clock.OK]
-    require(clocks == expected, f"node-a's clock went back at the second entry; the entries say {clocks}")
+    day = 24 * 60.0
+    times = [
+        (1, "node-a"),
+        (2, "node-b"),
+        (3 + 400 * day, "node-a"),
+        (4, "node-a"),
+        (5 - 365 * day, "node-b"),
+        (6, "node-a"),
+    ]
+    drafts = [_stamp(f"commit:{number}", minutes=at, node=node) for number, (at, node) in enumerate(times)]
+    ids = [_record(run, number).id for number in range(len(times))]
+    for number, stamp in enumerate(drafts):
+        contents = Contents(record=_record(run, number), manifest=_manifest(number))
+        draft = Draft(kind="committed", timeline=1, body={"tier": "hot"}, contents=contents, saved_at=_START)
+        _append(ledger, run, draft, stamp)
+    for reader in (ledger, opens()):
+        read = [entry for entry, _ in reader.entries(run, after=1)]
+        require(
+            [entry.recorded_at for entry in read] == [stamp.at for stamp in drafts], "`recorded_at` is not the stamp's"
+        )
+        require({entry.clock for entry in read} == {Clock.OK}, "`clock` is not the stamp's")
+        state = reader.run(run)
+        suspect = [number for number, one in enumerate(ids) if state.records[one].clock == Clock.SUSPECT]
+        require(suspect == [2, 4], f"the third and the fifth jumped; the state says so of {suspect}, counted from 0")
 
 
 def _decides_on_what_is(opens: Opens) -> None:

@@ -12,10 +12,10 @@ from typing import Final
 
 from lakemark.errors import Denied, LakemarkError, NoRoom, NotFound, StoreUnavailable
 
-VERSION: Final = 3
+VERSION: Final = 4
 _SCHEMA: Final = """
 CREATE TABLE branches (
-    branch TEXT PRIMARY KEY, revision TEXT NOT NULL, sequence INTEGER NOT NULL, lineage TEXT NOT NULL, nodes TEXT NOT NULL
+    branch TEXT PRIMARY KEY, revision TEXT NOT NULL, sequence INTEGER NOT NULL, lineage TEXT NOT NULL, clocks TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE entries (
     branch TEXT NOT NULL, sequence INTEGER NOT NULL, revision TEXT NOT NULL, kind TEXT NOT NULL,
@@ -37,7 +37,7 @@ CREATE INDEX records_by_step ON records (branch, timeline, step, sequence);
 CREATE INDEX records_by_instant ON records (branch, timeline, earliest, step, sequence);
 CREATE TABLE alarms (alarm TEXT PRIMARY KEY) WITHOUT ROWID;
 """
-# nodes: node -> recorded_at of its newest entry. of: the record the entry names as its own. origin: sequence of the entry
+# clocks: `model.clocks.Clocks` after the newest entry. of: the record the entry names as its own. origin: sequence of the entry
 # whose record.json is the record's newest; null: `state` holds it. earliest: the least instant of the records at this step
 # or a greater one of the timeline, so that it grows with the step.
 _WAIT_SECONDS: Final = 1

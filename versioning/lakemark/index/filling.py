@@ -9,9 +9,9 @@ from typing import Final
 
 from lakemark.errors import Corrupt
 from lakemark.index.states import LazyRecords, Raw, from_row, micros, optional_micros, to_row
+from lakemark.model.clocks import Clocks
 from lakemark.model.entry import SITE, Contents, Entry, parsed
-from lakemark.model.fold import apply, mentions, structural
-from lakemark.model.instants import from_text, to_text
+from lakemark.model.fold import apply, mark, mentions, structural, take
 from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.timeline import forked_from, segments
 from lakemark.ports.ledger import KnownRun
@@ -30,7 +30,6 @@ def tip(connection: sqlite3.Connection, branch: str) -> tuple[str, int] | None:
 def add(connection: sqlite3.Connection, branch: str, rows: Iterable[Row]) -> None:
     """Stores and folds the next entries of `branch`, inside the caller's transaction. Corrupt where they are not next."""
     revision, sequence = tip(connection, branch) or ("", 0)
-    nodes = _nodes(connection, branch)
     batch = _Batch(connection, branch)
     for revision, data, record in rows:
         entry, contents = parsed(data, record)
@@ -41,7 +40,6 @@ def add(connection: sqlite3.Connection, branch: str, rows: Iterable[Row]) -> Non
                 advice="Run `git log` in the ledger: somebody wrote to it by hand.",
             )
         of_run = branch == SITE or batch.fold(entry, contents)
-        nodes[entry.node] = to_text(entry.recorded_at)
         tier = _tier(entry)
         connection.execute(
             "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -50,8 +48,8 @@ def add(connection: sqlite3.Connection, branch: str, rows: Iterable[Row]) -> Non
     if sequence:
         connection.execute(
             "INSERT INTO branches VALUES (?, ?, ?, ?, ?) ON CONFLICT (branch) "
-            "DO UPDATE SET revision = excluded.revision, sequence = excluded.sequence, nodes = excluded.nodes",
-            (branch, revision, sequence, _FIRST_LINEAGE, json.dumps(nodes)),
+            "DO UPDATE SET revision = excluded.revision, sequence = excluded.sequence, clocks = excluded.clocks",
+            (branch, revision, sequence, _FIRST_LINEAGE, json.dumps(batch.clocks.as_json())),
         )
     batch.finish()
 
@@ -72,6 +70,7 @@ def structure(connection: sqlite3.Connection, run: str) -> RunState:
         state.sequence, state.last_recorded_at = entry.sequence, entry.recorded_at
     state.records.clear()
     state.by_step.clear()
+    state.clocks = _clocks(connection, run)
     return state
 
 
@@ -102,8 +101,7 @@ def known(connection: sqlite3.Connection, run: str) -> KnownRun | None:
     for steps in state.by_step.values():
         steps.sort()
     state.records = LazyRecords(raw)
-    newest = {node: from_text(text) for node, text in _nodes(connection, run).items()}
-    return KnownRun(state=state, revisions=revisions, newest_of_node=newest, replicated=replicated)
+    return KnownRun(state=state, revisions=revisions, replicated=replicated)
 
 
 def _tier(entry: Entry) -> str | None:
@@ -111,9 +109,9 @@ def _tier(entry: Entry) -> str | None:
     return tier if entry.kind == "replicated" and isinstance(tier, str) else None
 
 
-def _nodes(connection: sqlite3.Connection, branch: str) -> dict[str, str]:
-    found = connection.execute("SELECT nodes FROM branches WHERE branch = ?", (branch,)).fetchone()
-    return {} if found is None else json.loads(found[0])
+def _clocks(connection: sqlite3.Connection, branch: str) -> Clocks:
+    found = connection.execute("SELECT clocks FROM branches WHERE branch = ?", (branch,)).fetchone()
+    return Clocks() if found is None else Clocks.from_json(json.loads(found[0]))
 
 
 class _Batch:
@@ -122,19 +120,26 @@ class _Batch:
     def __init__(self, connection: sqlite3.Connection, branch: str) -> None:
         self._connection = connection
         self._branch = branch
-        self._state = RunState(run=branch)
+        self._state = RunState(run=branch, clocks=_clocks(connection, branch))
         self._origin: dict[str, int | None] = {}
+        self._instants: dict[str, int] = {}
         self._touched: dict[str, None] = {}
         self._new: set[str] = set()
         self._forked = False
 
+    @property
+    def clocks(self) -> Clocks:
+        return self._state.clocks
+
     def fold(self, entry: Entry, contents: Contents) -> bool:
         """Answers whether the entry says something of the run itself, too."""
-        named = mentions(entry, contents)
+        marks = self._state.clocks.add(entry)
+        named = mentions(entry, contents) | {one.record for one in marks}
         for record in named - self._state.records.keys():
             self._load(record)
         before, blocked = set(self._state.records), len(self._state.unknown)
-        apply(self._state, entry, contents)
+        take(self._state, entry, contents)
+        mark(self._state, marks)
         new = self._state.records.keys() - before
         self._new |= new
         self._touched |= dict.fromkeys(sorted(named & self._state.records.keys()))
@@ -168,14 +173,15 @@ class _Batch:
         if found is not None:
             self._state.records[record] = from_row(found[0], found[2])
             self._origin[record] = found[1]
+            self._instants[record] = micros(self._state.records[record].instant)
 
     def _write(self, record: str, state: RecordState, *, current: bool) -> None:
-        origin = self._origin[record]
+        origin, instant = self._origin[record], micros(state.instant)
         tiers = "".join(f"\n{tier}\n" for tier in sorted({place.tier for place in state.replicas}))
         changing = (
             origin,
             state.stands,
-            micros(state.instant),
+            instant,
             optional_micros(state.quarantined_at),
             optional_micros(state.pruned_at),
             tiers,
@@ -187,8 +193,12 @@ class _Batch:
                 "WHERE record = ?",
                 (*changing, record),
             )
+            if instant < self._instants[record]:  # its clock had jumped ahead, as a later entry told
+                self._connection.execute(
+                    "UPDATE records SET earliest = ? WHERE record = ?", (self._lower(state, instant), record)
+                )
             return
-        timeline, step, instant = state.record.timeline, state.record.step, micros(state.instant)
+        timeline, step = state.record.timeline, state.record.step
         self._connection.execute(
             "INSERT INTO records (origin, stands, instant, quarantined, pruned, tiers, state, "
             "record, branch, sequence, timeline, step, current, recorded, earliest) "
@@ -201,7 +211,7 @@ class _Batch:
         )
 
     def _lower(self, state: RecordState, instant: int) -> int:
-        """`earliest` of a new record, brought to those below it that it undercuts."""
+        """`earliest` of a record that is new or dated earlier than before, brought to those below it that it undercuts."""
         place = (self._branch, state.record.timeline, state.record.step, state.sequence)
         above = self._connection.execute(
             "SELECT earliest FROM records WHERE branch = ? AND timeline = ? AND (step, sequence) > (?, ?) "

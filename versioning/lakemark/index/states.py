@@ -50,6 +50,8 @@ def to_row(found: RecordState, *, whole: bool) -> str:
             "released": [[place.tier, place.node] for place in found.released],
             "refused": [[place.tier, place.node, why] for place, why in found.refused.items()],
             "lost": found.lost,
+            "not_before": _text(found.not_before),
+            "not_after": _text(found.not_after),
             "record": found.record.as_json() if whole else None,
         },
         separators=(",", ":"),
@@ -69,7 +71,7 @@ def _state(value: dict[str, Any], record: bytes | None) -> RecordState:
     if said is None:
         said = parse(record or b"null")
     replicas = [_from_replica(item) for item in value.pop("replicas")]
-    for name in ("held_until", "quarantined_at", "pruned_at"):
+    for name in ("held_until", "quarantined_at", "pruned_at", "not_before", "not_after"):
         value[name] = None if value[name] is None else from_text(value[name])
     value["recorded_at"] = from_text(value["recorded_at"])
     value["released"] = shared(frozenset(Place(tier=tier, node=node) for tier, node in value["released"]))

@@ -25,6 +25,7 @@ from lakemark.model.record import Record
 
 FORMAT: Final = "lakemark.entry/1"
 SITE: Final = "site"
+_REPLAYED: Final = "replayed"
 
 KINDS: Final[Mapping[str, str]] = {
     # of a run
@@ -80,7 +81,10 @@ class Means(StrEnum):
 
 
 class Clock(StrEnum):
-    """How far `recorded_at` can be trusted. simulated: a demo's or test's own time."""
+    """How far `recorded_at` can be trusted. simulated: a demo's or test's own time.
+
+    In an entry, what its writer knew: suspect where its clock was off another's. `model.clocks` judges by the neighbours.
+    """
 
     OK = "ok"
     SUSPECT = "suspect"
@@ -140,6 +144,11 @@ class Entry:
     @property
     def known(self) -> bool:
         return self.kind in KINDS
+
+    @property
+    def replayed(self) -> bool:
+        """Whether it was appended again from another copy: its time is past, and its place in the sequence tells none."""
+        return self.extra.get(_REPLAYED) is True
 
     def as_json(self) -> dict[str, JSON]:
         value: dict[str, JSON] = {
@@ -220,7 +229,7 @@ def settled(draft: Draft, *, branch: str, sequence: int, stamp: Stamp) -> Entry:
         record=draft.record or (carried.id if carried else None),
         record_digest=digest(carried.as_json()) if carried else None,
         body=draft.body,
-        extra=draft.extra,
+        extra=dict(draft.extra) | ({_REPLAYED: True} if stamp.replayed else {}),
     )
 
 

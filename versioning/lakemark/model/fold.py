@@ -2,7 +2,8 @@
 
 It reads what it knows and keeps count of what it does not: an unknown kind blocks what its `unknown_means` says and
 nothing else, and an entry of a known kind whose body can't be read blocks deletions. Folding only the entries that
-mention one record gives that record's state. Values inside a state are replaced, never changed (`RunState.snapshot`).
+mention one record gives that record's state, but for the mark of its clock: that comes from all. Values inside a state
+are replaced, never changed (`RunState.snapshot`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from datetime import datetime
 from typing import Any, cast
 
 from lakemark.model.canonical import JSON
-from lakemark.model.entry import Contents, Entry, Means
+from lakemark.model.clocks import Mark
+from lakemark.model.entry import Clock, Contents, Entry, Means
 from lakemark.model.fields import shared
 from lakemark.model.instants import from_text, to_text
 from lakemark.model.ledger import (
@@ -35,6 +37,21 @@ from lakemark.model.record import DataRef
 
 def apply(state: RunState, entry: Entry, contents: Contents) -> None:
     """Folds the next entry in. A kind this version does not know only raises `state.blocked`."""
+    take(state, entry, contents)
+    mark(state, state.clocks.add(entry))
+
+
+def mark(state: RunState, marks: Iterable[Mark]) -> None:
+    """Puts what `state.clocks` answered for an entry on the records it is about, as far as `state` has them."""
+    for one in marks:
+        found = state.records.get(one.record)
+        if found is not None and found.sequence == one.sequence:  # a later `committed` of the same record says nothing
+            clock = Clock.SUSPECT if one.suspect else Clock.OK
+            _change(state, one.record, clock=clock, not_before=one.not_before, not_after=one.not_after)
+
+
+def take(state: RunState, entry: Entry, contents: Contents) -> None:
+    """`apply` but for the clocks."""
     state.sequence = entry.sequence
     state.last_recorded_at = entry.recorded_at
     state.requests[entry.request] = entry.sequence

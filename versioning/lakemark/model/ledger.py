@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Self
 
 from lakemark.model.canonical import JSON
+from lakemark.model.clocks import Clocks
 from lakemark.model.entry import Means
 from lakemark.model.fields import Fields
 from lakemark.model.outside import digest
@@ -124,6 +125,7 @@ class RecordState:
     released: places it was released or thinned from and has not come back to; its bytes may still lie there after a crash,
     and may go: nothing but this says that a tree of a record may be dropped.
     lost: why its last sound replica is gone, until there is one again.
+    clock: as `model.clocks` judges it. not_before, not_after: where it holds the instant of one that is suspect.
     Never changed once it is in a `RunState`: the next entry replaces it.
     """
 
@@ -144,11 +146,16 @@ class RecordState:
     released: frozenset[Place] = frozenset()
     refused: Mapping[Place, str] = field(default_factory=dict)
     lost: str | None = None
+    not_before: datetime | None = None
+    not_after: datetime | None = None
 
     @property
     def instant(self) -> datetime:
-        """What as-of compares: the earlier of saved_at and recorded_at."""
-        return min(self.record.saved_at, self.recorded_at)
+        """What as-of compares: the earlier of saved_at and recorded_at; of a suspect clock, held between its neighbours."""
+        told = min(self.record.saved_at, self.recorded_at)
+        if self.not_before is not None:
+            told = max(told, self.not_before)
+        return told if self.not_after is None else min(told, self.not_after)
 
     @property
     def stands(self) -> bool:
@@ -203,6 +210,7 @@ class RunState:
     rollbacks: dict[str, RollbackState] = field(default_factory=dict)
     watch: dict[str, str] = field(default_factory=dict)
     requests: dict[str, int] = field(default_factory=dict)
+    clocks: Clocks = field(default_factory=Clocks)
     parent: str | None = None
     parts: int = 1
     needs_no: frozenset[str] = frozenset()
@@ -223,8 +231,14 @@ class RunState:
             rollbacks=dict(self.rollbacks),
             watch=dict(self.watch),
             requests=dict(self.requests),
+            clocks=self.clocks.copy(),
             unknown=list(self.unknown),
         )
+
+    @property
+    def written_at(self) -> datetime | None:
+        """When its newest entry was written whose clock is not suspect: a clock before that is behind."""
+        return self.clocks.newest or self.last_recorded_at
 
     def takes(self, made_at: datetime | None) -> bool:
         """Whether a save made then is the run's: it was open. None: nobody knows when it was made."""

@@ -138,8 +138,8 @@ def _blocked(state: RunState, now: datetime) -> str | None:
 
 def behind(state: RunState, now: datetime) -> str | None:
     """That this node's clock is behind what the ledger was written at, in words; nothing is deleted then."""
-    if state.last_recorded_at is not None and state.last_recorded_at > now + SKEW:
-        return f"this clock is behind the ledger, which was written at {to_text(state.last_recorded_at)}"
+    if state.written_at is not None and state.written_at > now + SKEW:
+        return f"this clock is behind the ledger, which was written at {to_text(state.written_at)}"
     return None
 
 

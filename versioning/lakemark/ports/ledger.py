@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import BinaryIO, Protocol, runtime_checkable
 
 from lakemark.model.checkpoint import Manifest
@@ -19,7 +18,8 @@ class Ledger(Protocol):
 
     - An append that returned is durable: it survives kill -9 and power loss.
     - Appends to a branch are ordered as if one after the other, whoever appends: `decide` saw exactly the entries before.
-    - `sequence` counts from 1 without gaps. `recorded_at` is the stamp's, also where that goes back.
+    - `sequence` counts from 1 without gaps. `recorded_at` and `clock` are the stamp's, also where that goes back; which
+      records' clocks are suspect the state says, by `model.clocks`.
     - The same `stamp.request` twice on a branch is one entry: the second append answers the first one's, undecided.
     - What `decide` raises leaves nothing behind.
     - Unknown kinds and fields written by others come back unchanged.
@@ -115,13 +115,12 @@ class Ledger(Protocol):
 class KnownRun:
     """A run as of a cached tip, without folding: its state, whose records are read when asked for, and what appending needs.
 
-    revisions: of all entries, in order. newest_of_node: node -> `recorded_at` of its newest entry. replicated: (record, tier)
+    revisions: of all entries, in order. replicated: (record, tier)
     -> sequence of the newest `replicated` entry.
     """
 
     state: RunState
     revisions: Sequence[str]
-    newest_of_node: Mapping[str, datetime]
     replicated: Mapping[tuple[str, str], int]
 
 

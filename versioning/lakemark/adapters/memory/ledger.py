@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from hashlib import sha256
 from threading import RLock
 from typing import Any, BinaryIO, Protocol, Self, TypeVar, cast
@@ -15,7 +14,7 @@ from typing import Any, BinaryIO, Protocol, Self, TypeVar, cast
 from lakemark.errors import Corrupt, NotFound
 from lakemark.model.canonical import JSON, canonical, parse
 from lakemark.model.checkpoint import Manifest
-from lakemark.model.entry import SITE, Clock, Contents, Draft, Entry, Stamp, parsed, settled
+from lakemark.model.entry import SITE, Contents, Draft, Entry, Stamp, parsed, settled
 from lakemark.model.fold import apply
 from lakemark.model.ledger import RunState
 from lakemark.model.site_ledger import SiteState
@@ -66,7 +65,6 @@ class MemoryLedger:
         self._all: dict[str, _Row] = {}
         self._runs: dict[str, RunState] = {}
         self._site = SiteState()
-        self._newest: dict[tuple[str, str], datetime] = {}
         self._manifests: dict[tuple[str, str], Manifest] = {}
         self._objects: dict[tuple[str, str, str], Mapping[str, str]] = {}
         self._damaged: set[tuple[str, str]] = set()
@@ -234,7 +232,6 @@ class MemoryLedger:
         for row in rows:
             entry, contents = row.read()
             self._note(branch, entry, contents)
-            self._newest[branch, entry.node] = entry.recorded_at
             if branch == SITE:
                 site.apply(entry, contents)
             else:
@@ -250,7 +247,7 @@ class MemoryLedger:
         if before is not None:
             return rows[before - 1].read()[0]
         draft = decide(state.snapshot())
-        entry = settled(draft, branch=branch, sequence=len(rows) + 1, stamp=self._marked(branch, stamp))
+        entry = settled(draft, branch=branch, sequence=len(rows) + 1, stamp=stamp)
         contents = draft.contents or Contents()
         data = canonical(entry.as_json())
         tip = rows[-1].revision if rows else ""
@@ -264,7 +261,6 @@ class MemoryLedger:
         )
         self._all[row.revision] = row
         self._rows.setdefault(branch, []).append(row)
-        self._newest[branch, stamp.node] = stamp.at
         kept, contents = row.read()
         self._note(branch, kept, contents)
         return kept
@@ -274,12 +270,6 @@ class MemoryLedger:
             self._manifests.setdefault((branch, entry.record), contents.manifest)
         if entry.kind == "replicated" and entry.record is not None:
             self._objects[branch, entry.record, str(entry.body.get("tier"))] = contents.objects or {}
-
-    def _marked(self, branch: str, stamp: Stamp) -> Stamp:
-        newest = self._newest.get((branch, stamp.node))
-        if stamp.clock == Clock.OK and not stamp.replayed and newest is not None and stamp.at < newest:
-            return replace(stamp, clock=Clock.SUSPECT)
-        return stamp
 
 
 def _unbundled(copy: BinaryIO) -> tuple[dict[str, str], list[_Row]]:
