@@ -4,6 +4,7 @@ A step is an operation that Python announces to audit hooks: a file opened for w
 program: `kill_sweep.py SCENARIO FOLDER`; it prints how many deaths were survived, or fails.
 """
 
+import io
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ from lakemark.ports import Checkpoint, Quiet
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 STEPS = {"os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.chmod", "os.utime"}
 QUIET = Quiet()
+OLD, NEW = b"old" * 1000, b"newer" * 1000
 
 
 def dies_at(step, work):
@@ -170,14 +172,14 @@ def judge_put(scene, *, died):
     assert len(scene.files()) == 5, scene.files()
 
 
-def judge_removal(scene, *, died):
+def judge_removal(scene, *, died, others=()):
     store = scene.store()
     if store.holds(scene.checkpoint):
         assert store.verify(scene.checkpoint, progress=QUIET) == ()
     store.drop(scene.checkpoint, now=NOW)
     for days in (1, 2, 3):
         store.collect(now=NOW + timedelta(days=days), grace=timedelta(hours=1), needed=[])
-    assert scene.files() == ["lakemark-tier.json"], scene.files()
+    assert scene.files() == ["lakemark-tier.json", *others], scene.files()
     scene.put()
     assert scene.store().verify(scene.checkpoint, progress=QUIET) == ()
 
@@ -198,6 +200,24 @@ def drop_and_collect(scene):
     store.collect(now=NOW + timedelta(days=1), grace=timedelta(hours=1), needed=[])
 
 
+def keeping(scene, bundle):
+    for store in (scene.hot.store(), scene.store()):
+        store.keep_ledger(io.BytesIO(bundle))
+
+
+def with_copies(scene):
+    keeping(scene, OLD)
+    return scene
+
+
+def judge_copies(scene, *, died):
+    for store in (scene.hot.store(), scene.store()):
+        with store.open_ledger() as copy:
+            assert copy.read() in ((OLD, NEW) if died else (NEW,))
+    keeping(scene, NEW)
+    judge_removal(scene, died=died, others=["lakemark/ledger.bundle"])
+
+
 def main():
     scenario, folder = sys.argv[1], Path(sys.argv[2])
     scenarios = {
@@ -214,6 +234,7 @@ def main():
             judge_unshare,
         ),
         "put": (Cold, Cold.put, judge_put),
+        "ledger": (lambda place: with_copies(Cold(place)), lambda scene: keeping(scene, NEW), judge_copies),
         "remove": (lambda place: with_replica(Cold(place)), drop_and_collect, judge_removal),
     }
     fresh, work, judge = scenarios[scenario]

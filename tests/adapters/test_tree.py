@@ -436,7 +436,7 @@ def test_a_dead_landing_is_cleaned_and_a_living_one_kept(hot, out):
     hot.discard(living)
 
 
-@pytest.mark.parametrize("scenario", ["land", "copy", "drop", "unshare", "put", "remove"])
+@pytest.mark.parametrize("scenario", ["land", "copy", "drop", "unshare", "put", "ledger", "remove"])
 def test_a_kill_at_any_step_is_survived(tmp_path, scenario):
     done = subprocess.run(
         [sys.executable, SWEEP, scenario, tmp_path], capture_output=True, text=True, check=False, timeout=200

@@ -1,0 +1,135 @@
+"""`docs/destructive.md` names everything that takes something away, and the tests it names are there."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "destructive.md"
+PACKAGE = ROOT / "versioning" / "lakemark"
+ROOMS = ("adapters", "services", "index", "data", "trainer", "cli")
+
+# Of the system, of files' own helpers, of vendors.
+CALLS = {
+    *("unlink", "rmdir", "rmtree", "rename", "ftruncate", "truncate", "remove_tree", "rename_new", "exchange"),
+    *("delete", "delete_object", "delete_objects", "abort_multipart_upload", "delete_branch", "drop_branch"),
+}
+PORTS = {
+    "CheckpointStore": "put drop collect keep_ledger",
+    "HotStore": "adopt discard unshare clean",
+    "Workspace": "restore restore_parts move_aside draft swap tidy write_run_file unspool save_json spooled",
+    "Journal": "bind_directory forget_seen",
+    "Ledger": "take forward put_manifest set_broken_aside",
+    "EntryCache": "forget",
+    "DataVersions": "unpin delete_branch move_branch",
+}
+HARMLESS = {
+    "CheckpointStore": "name tier_class kind domain place identity claim holds open verify due claimed strangers records "
+    "usage expires clock open_ledger ledger_slots load",
+    "HotStore": "land naming settled changed path note_recorded recorded full",
+    "Workspace": "matches alone points identities files require_keepable last_change digest read_run_file with_reads exists "
+    "not_to_take load_json",
+    "Journal": "remember known all_known note_digest digest directory looked last_looked saw seen",
+    "Ledger": "id tips tip contains heads_of runs run site entries manifest objects append append_site revision beyond "
+    "is_whole bundle",
+    "EntryCache": "tip rows extend",
+    "DataVersions": "resolve pin pin_strength pins_seen readable branch_at head branches head_at movable diff list read "
+    "altered",
+}
+
+
+def rows():
+    """Cells of the page's table."""
+    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def told():
+    """Names in the first column."""
+    return {name for row in rows() for name in re.findall(r"`([^`]+)`", row[0])}
+
+
+def defined():
+    """`path::name` of every test there is."""
+    return {
+        f"{path.relative_to(ROOT / 'tests')}::{found[1]}"
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for found in re.finditer(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+
+
+def takes_away(call):
+    named = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    said = ast.unparse(call)
+    moved = said.startswith("os.replace(") or (named == "replace" and len(call.args) == 1 and not call.keywords)
+    moved = moved and isinstance(call.func, ast.Attribute)
+    return named in CALLS or moved or "blobs.replace(" in said.partition(")")[0] or "DELETE FROM" in said
+
+
+def sites(module):
+    """`module.function` of everything in a module that takes something away by itself."""
+    found = set()
+
+    def walk(node, names):
+        for child in ast.iter_child_nodes(node):
+            inside = names
+            if isinstance(child, ast.FunctionDef | ast.ClassDef) and not (names and names[-1].islower()):
+                inside = [*names, child.name]
+            if isinstance(child, ast.Call) and takes_away(child):
+                found.add(".".join([module.stem, *inside]))
+            walk(child, inside)
+
+    walk(ast.parse(module.read_text(encoding="utf-8")), [])
+    return found
+
+
+def test_each_row_is_whole():
+    assert len(rows()) > 20
+    assert [row[0] for row in rows() if len(row) != 6 or not all(row)] == []
+
+
+def test_every_test_it_names_is_there():
+    named = {name for row in rows() for name in re.findall(r"`([\w/]+\.py::\w+)`", " ".join(row[4:]))}
+    assert named - defined() == set()
+    assert [row[0] for row in rows() if "::" not in row[4]] == []
+
+
+def test_every_method_of_a_port_is_known_for_what_it_is():
+    for file in (PACKAGE / "ports").glob("*.py"):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and node.name in PORTS:
+                methods = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+                takes, leaves = set(PORTS[node.name].split()), set(HARMLESS[node.name].split())
+                assert methods == takes | leaves, (
+                    f"say in this test what {methods ^ (takes | leaves)} of {node.name} is"
+                )
+                assert not takes & leaves
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_every_destructive_method_of_a_port_has_a_row(port):
+    assert {f"{port}.{name}" for name in PORTS[port].split()} - told() == set()
+
+
+def test_every_place_that_takes_something_away_has_a_row():
+    modules = [path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py")) if "memory" not in path.parts]
+    found = {name for module in modules for name in sites(module)}
+    assert found, "the scan finds nothing"
+    assert found - told() == set()
+
+
+def test_no_row_names_what_is_not_there():
+    modules = [path for path in sorted(PACKAGE.rglob("*.py")) if "memory" not in path.parts]
+    there = {".".join([path.stem, *names]) for path in modules for names in _functions(path)}
+    ports = {f"{port}.{name}" for port, names in PORTS.items() for name in names.split()}
+    assert told() - there - ports == set()
+
+
+def _functions(path):
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef):
+            yield [node.name]
+        if isinstance(node, ast.ClassDef):
+            yield from ([node.name, one.name] for one in node.body if isinstance(one, ast.FunctionDef))
