@@ -8,6 +8,7 @@ from lakemark.model.canonical import canonical
 from lakemark.model.entry import SITE, Contents, Draft, Entry, Means, Stamp, settled
 from lakemark.model.instants import to_text
 from lakemark.model.record import DataRef, Record, record_for
+from lakemark.model.requests import Requests
 from tests.model.building import at, data, manifest
 
 RUN = "llama-7b"
@@ -197,6 +198,8 @@ def plain(value):
     """A state as JSON: fields by name, keys that are no text as their values joined by a slash."""
     if isinstance(value, DataRef | Record):
         return value.as_json()
+    if isinstance(value, Requests):
+        return len(value)
     if dataclasses.is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):

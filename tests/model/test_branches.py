@@ -53,10 +53,12 @@ def test_every_entry_is_read_and_written_again_byte_for_byte(number):
 def test_a_run_s_branch_adds_up():
     state = fold(RUN, branch(RUN))
     assert state.unknown == [UNKNOWN] * 4
+    assert all(state.requests.of(entry.request) == [entry.sequence] for entry, _ in branch(RUN))
     check_golden("branches-run.json", plain(state))
 
 
 def test_the_site_s_branch_adds_up():
     state = fold_site(entry for entry, _ in branch(SITE))
     assert state.unknown == [UNKNOWN] * 4
+    assert all(state.requests.of(entry.request) == [entry.sequence] for entry, _ in branch(SITE))
     check_golden("branches-site.json", plain(state))

@@ -346,9 +346,10 @@ class GitLedger:
 
     def _next(self, history: History[S], branch: str, decide: Callable[[S], Draft], stamp: Stamp) -> Entry | _Step:
         """The entry that this request made before, or the next one with its objects, in memory."""
-        known = history.commit(history.state.requests.get(stamp.request, 0))
-        if known is not None:
-            return self._entry(known)
+        for before in history.state.requests.of(stamp.request):
+            known = history.commit(before)
+            if known is not None and (made := self._entry(known)).request == stamp.request:
+                return made
         draft = decide(history.state)
         new = prepared(draft, branch=branch, sequence=history.state.sequence + 1, stamp=stamp)
         made = Made(self.path)

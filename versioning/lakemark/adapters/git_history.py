@@ -10,6 +10,7 @@ from lakemark.adapters.git_tree import Item, Row
 from lakemark.errors import Corrupt
 from lakemark.model.entry import Contents, Entry, parsed
 from lakemark.model.ledger import RunState
+from lakemark.model.requests import Requests
 from lakemark.ports.ledger import KnownRun
 
 _COMMIT_BYTES = 20
@@ -19,7 +20,7 @@ class Foldable(Protocol):
     """What RunState and SiteState share."""
 
     sequence: int
-    requests: dict[str, int]
+    requests: Requests
 
     def snapshot(self) -> Self: ...
 

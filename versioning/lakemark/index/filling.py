@@ -13,6 +13,7 @@ from lakemark.model.clocks import Clocks
 from lakemark.model.entry import SITE, Contents, Entry, parsed
 from lakemark.model.fold import apply, mark, mentions, structural, take
 from lakemark.model.ledger import RecordState, RunState
+from lakemark.model.requests import Requests
 from lakemark.model.timeline import forked_from, segments
 from lakemark.ports.ledger import KnownRun
 
@@ -70,6 +71,7 @@ def structure(connection: sqlite3.Connection, run: str) -> RunState:
         state.sequence, state.last_recorded_at = entry.sequence, entry.recorded_at
     state.records.clear()
     state.by_step.clear()
+    state.requests = Requests()
     state.clocks = _clocks(connection, run)
     return state
 
@@ -86,7 +88,7 @@ def known(connection: sqlite3.Connection, run: str) -> KnownRun | None:
     )
     for sequence, revision, request, record, tier in rows:
         revisions.append(revision)
-        state.requests[request] = sequence
+        state.requests.add(request, sequence)
         if tier is not None and record is not None:
             replicated[record, tier] = sequence
     raw: dict[str, Raw] = {}

@@ -54,7 +54,7 @@ def take(state: RunState, entry: Entry, contents: Contents) -> None:
     """`apply` but for the clocks."""
     state.sequence = entry.sequence
     state.last_recorded_at = entry.recorded_at
-    state.requests[entry.request] = entry.sequence
+    state.requests.add(entry.request, entry.sequence)
     handler = _HANDLERS.get(entry.kind)
     if handler is not None:
         try:

@@ -16,6 +16,7 @@ from lakemark.model.entry import Means
 from lakemark.model.fields import Fields
 from lakemark.model.outside import digest
 from lakemark.model.record import DataRef, Record
+from lakemark.model.requests import Requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +210,7 @@ class RunState:
     attempts: dict[str, Attempt] = field(default_factory=dict)
     rollbacks: dict[str, RollbackState] = field(default_factory=dict)
     watch: dict[str, str] = field(default_factory=dict)
-    requests: dict[str, int] = field(default_factory=dict)
+    requests: Requests = field(default_factory=Requests)
     clocks: Clocks = field(default_factory=Clocks)
     parent: str | None = None
     parts: int = 1
@@ -230,7 +231,7 @@ class RunState:
             attempts=dict(self.attempts),
             rollbacks=dict(self.rollbacks),
             watch=dict(self.watch),
-            requests=dict(self.requests),
+            requests=self.requests.copy(),
             clocks=self.clocks.copy(),
             unknown=list(self.unknown),
         )

@@ -11,6 +11,7 @@ from typing import Self
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import Contents, Entry, Means
 from lakemark.model.instants import from_text
+from lakemark.model.requests import Requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ class SiteState:
 
     sequence: int = 0
     last_recorded_at: datetime | None = None
-    requests: dict[str, int] = field(default_factory=dict)
+    requests: Requests = field(default_factory=Requests)
     tiers: dict[str, TierSeen] = field(default_factory=dict)
     nodes: dict[str, datetime] = field(default_factory=dict)
     retired_nodes: set[str] = field(default_factory=set)
@@ -86,7 +87,7 @@ class SiteState:
         """A copy that later entries do not reach."""
         return replace(
             self,
-            requests=dict(self.requests),
+            requests=self.requests.copy(),
             tiers=dict(self.tiers),
             nodes=dict(self.nodes),
             retired_nodes=set(self.retired_nodes),
@@ -132,7 +133,7 @@ class SiteState:
     def apply(self, entry: Entry, contents: Contents) -> None:  # noqa: ARG002 - the same shape as RunState.apply
         self.sequence = entry.sequence
         self.last_recorded_at = entry.recorded_at
-        self.requests[entry.request] = entry.sequence
+        self.requests.add(entry.request, entry.sequence)
         handler = _HANDLERS.get(entry.kind)
         if handler is not None:
             try:

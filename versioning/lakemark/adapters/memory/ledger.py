@@ -17,6 +17,7 @@ from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import SITE, Contents, Draft, Entry, Stamp, parsed, settled
 from lakemark.model.fold import apply
 from lakemark.model.ledger import RunState
+from lakemark.model.requests import Requests
 from lakemark.model.site_ledger import SiteState
 
 
@@ -48,7 +49,7 @@ class _Row:
 class _Snapshots(Protocol):
     """What folds entries and can be copied."""
 
-    requests: dict[str, int]
+    requests: Requests
 
     def snapshot(self) -> Self: ...
 
@@ -243,9 +244,9 @@ class MemoryLedger:
 
     def _append(self, branch: str, state: _S, decide: Callable[[_S], Draft], stamp: Stamp) -> Entry:
         rows = self._rows.get(branch, [])
-        before = state.requests.get(stamp.request)
-        if before is not None:
-            return rows[before - 1].read()[0]
+        for before in state.requests.of(stamp.request):
+            if (made := rows[before - 1].read()[0]).request == stamp.request:
+                return made
         draft = decide(state.snapshot())
         entry = settled(draft, branch=branch, sequence=len(rows) + 1, stamp=stamp)
         contents = draft.contents or Contents()
