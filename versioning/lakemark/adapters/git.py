@@ -348,8 +348,8 @@ class GitLedger:
         """The entry that this request made before, or the next one with its objects, in memory."""
         for before in history.state.requests.of(stamp.request):
             known = history.commit(before)
-            if known is not None and (made := self._entry(known)).request == stamp.request:
-                return made
+            if known is not None and (earlier := self._entry(known)).request == stamp.request:
+                return earlier
         draft = decide(history.state)
         new = prepared(draft, branch=branch, sequence=history.state.sequence + 1, stamp=stamp)
         made = Made(self.path)
