@@ -11,6 +11,7 @@ from lakemark.model.entry import Draft
 from lakemark.model.ledger import Place
 from lakemark.model.retention import RetentionPolicy
 from lakemark.ports import DataCommit
+from lakemark.services import keep_ledger
 from lakemark.services.demote import demote
 from lakemark.services.invariants import violations
 from lakemark.services.release import release
@@ -127,6 +128,54 @@ def test_a_copy_is_not_renewed_while_nothing_was_appended(world, saved):
     world.clock.wait(hours=2)
     assert sweep(world.site()).pending == []
     assert copies(world)["cold"] == b"as it was"
+
+
+class Counted:
+    """A store that counts the bytes of the copies it was sent."""
+
+    def __init__(self, store):
+        self._store, self.sent = store, 0
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def keep_ledger(self, bundle, *, slot=None):
+        self._store.keep_ledger(bundle, slot=slot)
+        self.sent += bundle.seek(0, 2)
+
+
+def passes(world, cold, hours):
+    site = world.site()
+    for _ in range(hours):
+        world.clock.wait(hours=1)
+        assert not sweep(replace(site, tiers=site.tiers | {"cold": cold})).pending
+
+
+def test_a_clock_that_had_jumped_ahead_does_not_send_the_ledger_every_hour(world, saved):
+    now = world.clock.now
+    world.clock.now = now + timedelta(days=400)
+    world.site().ledger.append("other", lambda _: Draft(kind="opened", timeline=1), world.site().stamp("open"))
+    world.clock.now = now
+    cold = Counted(world.site().tiers["cold"])
+    passes(world, cold, 3)
+    before = cold.sent
+    passes(world, cold, 30)
+    assert cold.sent == before
+
+
+def test_a_large_ledger_is_sent_less_often(world, saved):
+    assert keep_ledger.pause_after(0) == timedelta(hours=1)
+    assert keep_ledger.pause_after(2**28) == timedelta(hours=6)
+    assert keep_ledger.pause_after(2**40) == timedelta(days=1)
+    world.clock.wait(hours=2)
+    sweep(world.site())
+    world.site().journal.looked("ledger-next:cold", at=world.clock() + timedelta(hours=6))
+    cold = Counted(world.site().tiers["cold"])
+    world.save(200)
+    passes(world, cold, 5)
+    assert cold.sent == 0
+    passes(world, cold, 2)
+    assert cold.sent > 0
 
 
 def test_a_tier_that_was_away_gets_its_copy_when_it_is_back(world):

@@ -2,6 +2,9 @@
 
 A copy is replaced by one that holds all of it, and by nothing else: the copy may be all that is left of the newest entries.
 Beside it each tier keeps one of each of the last seven days on which it was renewed.
+
+Each is the whole ledger, so that one file and Git alone bring it back. What that sends is bounded by renewing a large one
+less often: about `DAILY_BYTES` a day to each tier, but at least once a day while the ledger grows.
 """
 
 from __future__ import annotations
@@ -9,23 +12,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
+from io import SEEK_END
 from typing import BinaryIO, Final
 
 from lakemark.errors import AnswerDamaged, Corrupt, LakemarkError, NotFound
 from lakemark.model.soundness import Seen, lacks
 from lakemark.ports import CheckpointStore, Site
 from lakemark.services.appending import require_identity, tier_key
-from lakemark.services.soundness import require_sound
+from lakemark.services.soundness import copy_heads, require_sound
 from lakemark.services.witness import as_answer
 
 EVERY: Final = timedelta(hours=1)
+AT_LEAST_EVERY: Final = timedelta(days=1)
+DAILY_BYTES: Final = 2**30
 _STEP_BYTES: Final = 2**20
 _READINGS: Final = 2
 _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
+def pause_after(size_bytes: int) -> timedelta:
+    """How long a copy of this size stands before it is renewed, where the ledger grew meanwhile."""
+    return min(max(EVERY, timedelta(days=size_bytes / DAILY_BYTES)), AT_LEAST_EVERY)
+
+
 def keep_copies(site: Site) -> dict[str, LakemarkError]:
-    """Renews the copy in each tier that got none within the hour while the ledger grew. Tier -> why it could not be done."""
+    """Renews the copy in each tier whose time has come and that lacks entries. Tier -> why it could not be done."""
     require_sound(site)
     now = site.now()
     due = [store for store in site.tiers.values() if _due(site, store, now)]
@@ -47,6 +58,7 @@ def keep_copies(site: Site) -> dict[str, LakemarkError]:
                 failed[store.name] = error
             else:
                 site.journal.looked(_key(site, store), at=now)
+                site.journal.looked(_next_key(site, store), at=now + pause_after(bundle.seek(0, SEEK_END)))
     return failed
 
 
@@ -62,14 +74,24 @@ def _due(site: Site, store: CheckpointStore, now: datetime) -> bool:
     kept = site.journal.last_looked(_key(site, store))
     if kept is None:
         return bool(site.ledger.site().sequence)
-    return not timedelta(0) <= now - kept < EVERY and any(at >= kept for at in _written(site))
+    until = site.journal.last_looked(_next_key(site, store)) or kept + EVERY
+    if now >= kept and timedelta(0) < until - now <= AT_LEAST_EVERY:  # else the clock was set back since
+        return False
+    heads = copy_heads(site, store)
+    if heads is None:  # away, or no copy: only what grew is worth a try
+        return any(at >= max(kept, until - EVERY) for at in _written(site))
+    # By its tips, not by times: a clock that had jumped ahead must not make every pass send the whole ledger.
+    if heads != dict(site.ledger.tips()):
+        return True
+    site.journal.looked(_next_key(site, store), at=now + EVERY)
+    return False
 
 
 def _written(site: Site) -> Iterator[datetime]:
     """When each branch of the ledger got its newest entry."""
     newest = [
         site.ledger.site().last_recorded_at,
-        *(site.ledger.run(run).last_recorded_at for run in site.ledger.runs()),
+        *(site.ledger.run(run).written_at for run in site.ledger.runs()),
     ]
     return (at for at in newest if at is not None)
 
@@ -142,3 +164,7 @@ def _reads_back(store: CheckpointStore, bundle: BinaryIO) -> bool:
 
 def _key(site: Site, store: CheckpointStore) -> str:
     return f"ledger:{tier_key(site, store)}"
+
+
+def _next_key(site: Site, store: CheckpointStore) -> str:
+    return f"ledger-next:{tier_key(site, store)}"
