@@ -17,10 +17,10 @@ from lakemark.adapters.blobs import TooLate
 from lakemark.adapters.blobs_s3 import PART_BYTES, S3Blobs
 from lakemark.adapters.digests import Digester, Verified
 from lakemark.adapters.dvc import DvcStore
-from lakemark.adapters.s3_place import Credentials, S3Place, as_ours
+from lakemark.adapters.s3_place import Credentials, NotOffered, S3Place, as_ours
 from lakemark.contract import Broken, blobs
 from lakemark.contract.store import source
-from lakemark.errors import Corrupt, Denied, Misconfigured, NotFound, Refused, StoreUnavailable
+from lakemark.errors import Corrupt, Denied, Misconfigured, NoRoom, NotFound, Refused, StoreUnavailable
 from lakemark.model.checkpoint import File
 from lakemark.ports import Expiry, Quiet
 from tests.adapters.test_dvc import checkpoint_of
@@ -201,10 +201,10 @@ def test_codes_mean_what_a_handler_does():
         ("InternalError", 500): StoreUnavailable,
         ("TooManyRequests", 429): StoreUnavailable,
         ("RequestTimeTooSkewed", 403): Refused,
-        ("QuotaExceeded", 403): Refused,
+        ("QuotaExceeded", 403): NoRoom,
         ("BadDigest", 400): Corrupt,
         ("InvalidRange", 416): Corrupt,
-        ("NotImplemented", 400): Misconfigured,
+        ("NotImplemented", 400): NotOffered,
     }
     for (code, status), kind in meanings.items():
         error = as_ours(code, status, where="s3://b/k", text="x")

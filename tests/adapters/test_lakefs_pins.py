@@ -13,7 +13,7 @@ import pytest
 
 from lakemark.adapters.lakefs_pins import GUARD_PATH, RELEASED, Pins, guard
 from lakemark.adapters.lakefs_server import Server
-from lakemark.errors import Conflict, Denied, NotFound, Refused, Usage
+from lakemark.errors import Conflict, Denied, NotFound, Refused, StoreUnavailable, Usage
 from lakemark.ports.data import PinAsked, Strength
 from tests.services_fixtures import LAKEFS_SERVERS
 
@@ -151,6 +151,24 @@ def test_a_release_cleans_up_after_a_pin_that_never_was(lakefs, scratch, pins, f
     scratch.make_branch(f"making-{name}", commit, hidden=True)
     pins.release(scratch.repository, commit, branch=name, nonce=nonce, reason="never used")
     assert left_behind(scratch, name) == set()
+
+
+class Says404(Server):
+    """What is between us and the server says that no branch is there; its lists are right."""
+
+    def head(self, *_):
+        return None
+
+
+def test_a_pin_is_gone_by_the_server_s_list_alone(lakefs, scratch, pins, fresh):
+    """Else its branch would stay for good: whoever released it would not look again."""
+    commit, nonce, name = fresh
+    pins.make(scratch.repository, commit, branch=name, nonce=nonce)
+    with pytest.raises(StoreUnavailable):
+        pins_on(lakefs, Says404).release(scratch.repository, commit, branch=name, nonce=nonce, reason="done")
+    pins.release(scratch.repository, commit, branch=name, nonce=nonce, reason="done")
+    assert left_behind(scratch, name) == set()
+    pins_on(lakefs, Says404).release(scratch.repository, commit, branch=name, nonce=nonce, reason="done")
 
 
 def test_many_at_once_make_one_pin(lakefs, scratch, fresh):

@@ -157,6 +157,9 @@ class CarelessBlobs:
     def get(self, key):
         return self.bytes.get(key)
 
+    def absent(self, key):
+        return key not in self.bytes
+
     def create(self, key, data):
         self.bytes[key] = data
         return True

@@ -29,7 +29,7 @@ from typing import Final
 
 from lakemark.adapters import lakefs_errors as errors
 from lakemark.adapters.lakefs_server import Server
-from lakemark.errors import Conflict, Denied, NotFound, PinReleased, Refused, Usage, quoted
+from lakemark.errors import Conflict, Denied, NotFound, PinReleased, Refused, StoreUnavailable, Usage, quoted
 from lakemark.ports.data import MadePin, PinAsked, PinSeen, Strength
 
 GUARD_PATH: Final = "_lakefs_actions/lakemark.yaml"
@@ -184,6 +184,11 @@ class Pins:
         """See `DataVersions.unpin`. Conflict where the branch is no pin of `commit`, Refused for another nonce."""
         _names(branch, nonce)
         standing = self._standing(repository, commit, branch)
+        if standing is None and branch in self._server.branches(repository, prefix=branch, hidden=True):
+            raise StoreUnavailable(
+                f"branch {branch} of {quoted(repository)} is listed and can't be had",
+                advice="Try again; look at what is between this node and the server.",
+            )
         if standing is not None:
             if standing.guard_nonce is not None:
                 self._mark(repository, commit, branch=branch, nonce=nonce, reason=reason)

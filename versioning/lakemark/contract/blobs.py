@@ -24,6 +24,7 @@ class Blobs(Protocol):
     """What `CHECKS` ask of the store below a DVC tier."""
 
     def get(self, key: str) -> bytes | None: ...
+    def absent(self, key: str) -> bool: ...
     def create(self, key: str, data: bytes) -> bool: ...
     def replace(self, key: str, data: bytes) -> None: ...
     def delete(self, key: str, *, unless_late: Callable[[], None] | None = None) -> None: ...
@@ -63,8 +64,10 @@ def _reads_its_writes(blobs: Blobs) -> None:
     key = _name()
     try:
         require(blobs.get(key) is None, "a name never written has bytes")
+        require(blobs.absent(key), "a name never written is listed")
         blobs.replace(key, b"one")
         require(blobs.get(key) == b"one", "what was written is not read back")
+        require(not blobs.absent(key), "what was written is not listed")
         blobs.replace(key, b"another")
         require(blobs.get(key) == b"another", "old bytes are read after a write")
         with blobs.open(key, start=2, length=3) as stream:
@@ -72,6 +75,7 @@ def _reads_its_writes(blobs: Blobs) -> None:
     finally:
         blobs.delete(key)
     require(blobs.get(key) is None, "bytes are read after a delete")
+    require(blobs.absent(key), "a name is listed after a delete")
 
 
 def _lists_all(blobs: Blobs) -> None:
