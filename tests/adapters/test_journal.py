@@ -183,3 +183,16 @@ def test_no_right(tmp_path):
     (tmp_path / "file").mkdir()
     with pytest.raises(Denied):
         SqliteJournal(tmp_path / "file")
+
+
+def test_digests_of_the_oldest_files_are_forgotten_once_there_are_many(tmp_path):
+    path = tmp_path / "journal.db"
+    journal = SqliteJournal(path, kept_digests=10)
+    files = [KnownFile(device=1, inode=9_000 - number, size_bytes=1, mtime_ns=number) for number in range(600)]
+    for number, file in enumerate(files):
+        journal.remember([file], record="a" * 64, why="committed")
+        journal.note_digest(file, f"{number % 256:02x}" * 32)
+    left = [number for number, file in enumerate(files) if journal.digest(file) is not None]
+    assert left == list(range(503, 600))  # the last look was at the 513th
+    assert journal.all_known(files)
+    journal.close()

@@ -19,6 +19,8 @@ from lakemark.ports import Directory, KnownFile
 
 VERSION: Final = 2
 _WAIT_SECONDS: Final = 30.0
+_KEPT_DIGESTS: Final = 100_000
+"""About 150 bytes each. One that is gone costs a reading of its file."""
 _SIGN: Final = 2**63
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS known_files (
@@ -45,6 +47,11 @@ _DIGEST: Final = (
     "SELECT digest FROM known_digests "
     "WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ? AND mark IN (?, '') ORDER BY mark DESC"
 )
+_OLDEST_DIGESTS: Final = """
+DELETE FROM known_digests WHERE (device, inode, size_bytes, mtime_ns, mark) IN (
+    SELECT device, inode, size_bytes, mtime_ns, mark FROM known_digests ORDER BY mtime_ns
+    LIMIT max(0, (SELECT count(*) FROM known_digests) - ?))
+"""
 _FROM_1: Final = """
 INSERT OR IGNORE INTO known_files SELECT device, inode, size_bytes, mtime_ns, '', record, why FROM files;
 INSERT OR IGNORE INTO known_digests SELECT device, inode, size_bytes, mtime_ns, '', digest FROM digests;
@@ -57,9 +64,13 @@ DROP TABLE digests
 class SqliteJournal:
     """`ports.Journal` in one file, for any number of threads and processes of one node. Every write is durable on return."""
 
-    def __init__(self, path: Path) -> None:
-        """Makes the file if need be. Raises Misconfigured for one of a newer version, Corrupt, Denied."""
+    def __init__(self, path: Path, *, kept_digests: int = _KEPT_DIGESTS) -> None:
+        """Makes the file if need be. Raises Misconfigured for one of a newer version, Corrupt, Denied.
+
+        kept_digests: so many, or a few more, of the files written last; what `note_digest` was told of others is forgotten.
+        """
         self._path = path
+        self._kept_digests = kept_digests
         self._lock = RLock()
         self._process = os.getpid()
         with os_errors(path):
@@ -89,6 +100,9 @@ class SqliteJournal:
     def note_digest(self, file: KnownFile, digest: str) -> None:
         with self._writing() as connection:
             connection.execute("INSERT OR REPLACE INTO known_digests VALUES (?, ?, ?, ?, ?, ?)", (*_key(file), digest))
+            # One in so many looks, whichever process it is: short ones leave as much as a long one.
+            if digest[:2] == "00":
+                connection.execute(_OLDEST_DIGESTS, (self._kept_digests,))
 
     def digest(self, file: KnownFile) -> str | None:
         with self._reading() as connection:

@@ -412,7 +412,7 @@ class Journal(Protocol):
         """Whether every one belongs to a record; True of none. Cheap for many."""
 
     def note_digest(self, file: KnownFile, digest: str) -> None:
-        """Its digest, so that it need not be read again."""
+        """Its digest, so that it need not be read again. Of very many, those of the oldest files may be forgotten."""
 
     def digest(self, file: KnownFile) -> str | None:
         """What `note_digest` was told of this very file."""
