@@ -260,6 +260,98 @@ def test_a_save_waits_and_becomes_an_entry(lived):
     assert lived.ok("show", "r1@500")["metrics"] == {"loss": 2.0}
 
 
+def without_copies(site):
+    """No tier has a copy of the ledger that is newer than the backup."""
+    for tier in ("hot/.lakemark", "cold/lakemark"):
+        for copy in (site.home / tier).rglob("*.bundle"):
+            copy.unlink()
+
+
+def record_at(site, step):
+    return next(one for one in site.ok("ls", "r1")["records"] if one["step"] == step)
+
+
+def released(site):
+    site.clock("2026-12-03T12:00:00Z")
+    site.ok("release", "r1@100", "--from", "hot", "--reason", "room")
+
+
+def sunk_and_released(site):
+    """Of 400 the backup knows only hot."""
+    site.clock("2026-12-03T12:00:00Z")
+    site.ok("replicate", "r1@400", "--to", "cold")
+    site.clock("2026-12-05T12:00:00Z")
+    site.ok("release", "r1@400", "--from", "hot", "--reason", "room")
+
+
+def held(site):
+    from lakemark.model.entry import Draft
+    from lakemark.site import site_of
+
+    here = site_of(site.parts())
+    draft = Draft(kind="held", record=record_at(site, 100)["record"], reason="for the paper", body={"until": None})
+    here.ledger.append("r1", lambda _: draft, here.stamp("held"))
+
+
+@pytest.fixture
+def simulated(trained):
+    """400 in hot alone, by a clock that the test sets; then a backup of the ledger."""
+    with (trained.home / "lakemark.yaml").open("a") as file:
+        file.write("simulated_clock: true\n")
+
+    def clock(text):
+        trained.environ["LAKEMARK_CLOCK"] = text
+
+    trained.clock = clock
+    clock("2026-12-01T12:00:00Z")
+    trained.ok("commit", trained.save(400), "--run", "r1", "--step", "400")
+    shutil.copytree(ledger(trained), trained.home / "backup.git")
+    return trained
+
+
+@pytest.mark.parametrize("act", [released, sunk_and_released, held])
+def test_an_entry_that_no_copy_has_is_given_up_and_the_site_goes_on(simulated, act):
+    site = simulated
+    act(site)
+    before = {step: {one["tier"] for one in record_at(site, step)["replicas"]} for step in (100, 200, 300, 400)}
+    _backup(site)
+    without_copies(site)
+    assert site("status").code == 4
+    planned = site.ok("ledger", "recover", "--dry-run")
+    assert any("this node knows" in one for one in planned["missing"]), planned
+    done = site.ok("ledger", "recover")
+    assert done["violations"] == []
+    assert any("this node knows" in one for one in done["missing"]), done
+    assert before == {step: {one["tier"] for one in record_at(site, step)["replicas"]} for step in before}
+    said = site.ok("log", "r1")["entries"][-1]
+    assert said["kind"] == "ledger_recovered", said
+    assert site.ok("ledger", "recover")["missing"] == []
+    assert site.ok("verify", "--invariants")["violations"] == []
+    for step in before:
+        site.ok("restore", f"r1@{step}", "--to", site.home / f"back-{step}")
+    site.ok("commit", site.save(500), "--run", "r1", "--step", "500", "--wait", "cold")
+    site.ok("sweep")
+    assert site.ok("status")["ok"]
+
+
+def test_a_last_copy_is_not_given_up_by_a_listing(simulated):
+    """Its bytes lie in cold, whose note of them is gone: the ledger goes on to claim it, as damaged."""
+    site = simulated
+    sunk_and_released(site)
+    record = record_at(site, 400)["record"]
+    shutil.rmtree(site.home / "backup.git")
+    shutil.copytree(ledger(site), site.home / "backup.git")
+    held(site)
+    (site.home / f"cold/lakemark/records/{record}.json").unlink()
+    _backup(site)
+    without_copies(site)
+    done = site("ledger", "recover", "--json")
+    assert done.code == 4
+    assert any("400" in one and "not whole" in one for one in done.json["missing"]), done.json
+    assert [one["tier"] for one in record_at(site, 400)["replicas"]] == ["cold"]
+    site.ok("restore", "r1@400", "--to", site.home / "back")
+
+
 def test_nothing_is_recovered_where_nobody_knows_the_ledger(empty):
     empty("init", empty.home, "--profile", "solo")
     shutil.rmtree(ledger(empty))

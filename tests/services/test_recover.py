@@ -6,9 +6,14 @@ import pytest
 
 from lakemark.adapters.memory import MemoryLedger
 from lakemark.errors import StoreUnavailable
+from lakemark.model.entry import Draft
+from lakemark.model.ledger import Place
+from lakemark.model.retention import RetentionPolicy
 from lakemark.services.commit import Commit, commit
 from lakemark.services.invariants import violations
 from lakemark.services.recover import recover
+from lakemark.services.register_tiers import register_all
+from lakemark.services.release import release
 from lakemark.services.restore import restore
 from lakemark.services.soundness import distress, look
 from tests.services.crashing import Killed
@@ -21,6 +26,7 @@ from tests.services.test_distress import (
     tiers_away,
     yesterday_and_today,
 )
+from tests.services.test_thinning import full_world
 from tests.services.world import OUT, RUN, World, files
 
 
@@ -364,3 +370,163 @@ def test_killed_anywhere_it_is_finished_by_the_next(lost):
             assert at > 3
             return
     pytest.fail("it has more steps than were tried")
+
+
+def without_copies(world):
+    """No copy of the ledger has the newest entries: nobody made one since."""
+    for shelf in world.shelves.values():
+        shelf.ledger.clear()
+    world.hot._tier.ledger.clear()
+
+
+def settled(world):
+    """Three saves, in every tier, and a backup of the ledger of then."""
+    world.open()
+    world.saves(100, 200, 300, minutes=60)
+    world.clock.wait(hours=3)
+    world.sweep()
+    return world.ledger.backup()
+
+
+def replaced_by(world, backup):
+    without_copies(world)
+    world.ledger = backup
+    assert distress(world.site()) is not None
+
+
+def goes_on(world):
+    """Saved, sunk and released as ever; whatever is claimed is there."""
+    commit_step(world, 900)
+    world.clock.wait(hours=5)
+    world.sweep()
+    world.clock.wait(hours=5)
+    assert not [one for one in world.sweep().pending if not one.planned]
+    assert list(violations(world.site())) == []
+
+
+def test_a_release_that_nobody_remembers(world):
+    """The old ledger claims a replica that was dropped since: it is recorded as not there, and the site goes on."""
+    backup = settled(world)
+    one = world.at(300).record
+    release(world.site(), RUN, one.id, tier="hot")
+    replaced_by(world, backup)
+    found = recovered(world)
+    assert any("this node knows" in said for said in found.missing)
+    assert any("hot" in said and "300" in said for said in found.missing)
+    assert {place.tier for place in world.state().records[one.id].replicas} == {"warm", "cold"}
+    assert (world.state().records[one.id].lost, found.entries) == (None, 0)
+    entry, _ = list(world.ledger.entries(RUN))[-1]
+    assert entry.kind == "ledger_recovered"
+    assert any("this node knows" in said for said in entry.body["missing"])
+    all_restored(world, [one.id])
+    goes_on(world)
+    assert recover(world.site()).missing == []
+
+
+def test_where_it_went_before_it_was_released_is_not_remembered_either(world):
+    """Its only place of which the old ledger knows has let it go: the others have it, and are asked."""
+    world.open()
+    world.saves(100)
+    backup = world.ledger.backup()
+    one = world.at(100).record
+    world.clock.wait(hours=5)
+    world.sweep()
+    world.clock.wait(hours=5)
+    world.sweep()
+    release(world.site(), RUN, one.id, tier="hot")
+    replaced_by(world, backup)
+    recovered(world)
+    state = world.state().records[one.id]
+    assert {place.tier for place in state.replicas} == {"warm", "cold"}
+    assert state.lost is None
+    all_restored(world, [one.id])
+    goes_on(world)
+
+
+def test_what_was_dropped_for_room_is_not_called_lost(world):
+    """The entry that pruned it is gone with the newer ledger; this node remembers that it was meant."""
+    world = full_world(RetentionPolicy(keep_last=1), 100, 200)
+    for shelf in world.shelves.values():
+        shelf.reachable = True
+    register_all(world.site())
+    for shelf in world.shelves.values():
+        shelf.reachable = False
+    backup = world.ledger.backup()
+    (gone,) = world.sweep().thinned
+    world.hot.free_share = 0.9
+    for shelf in world.shelves.values():
+        shelf.reachable = True
+    replaced_by(world, backup)
+    found = recovered(world)
+    state = world.state().records[gone]
+    assert (state.lost, state.thinned, dict(state.replicas)) == (None, True, {})
+    assert state.pruned is not None
+    assert any("100" in said for said in found.missing)
+    goes_on(world)
+
+
+def test_what_is_nowhere_any_more_is_lost_and_said(world):
+    backup = settled(world)
+    one = world.at(300).record
+    for store in world.site().tiers.values():
+        store.drop(store.load(one.id), now=world.clock())
+    world.trainer().save(400)
+    world.sweep()
+    replaced_by(world, backup)
+    found = recover(world.site())
+    assert world.state().records[one.id].lost is not None
+    assert any("300" in said and "lost" in said for said in found.missing)
+    assert {rule.rule for rule in violations(world.site())} == {"copies"}
+    assert distress(world.site()) is None
+    assert commit_step(world, 900).pending is None
+
+
+def hold(world):
+    draft = Draft(kind="held", record=world.at(100).record.id, reason="paper", body={"until": None})
+    world.site().ledger.append(RUN, lambda _: draft, world.site().stamp("held"))
+
+
+def sink(world):
+    world.clock.wait(hours=5)
+    world.sweep()
+
+
+@pytest.mark.parametrize("act", [hold, sink])
+def test_an_entry_that_nobody_has_is_named_and_the_site_goes_on(world, act):
+    world.open()
+    commit_step(world, 100)
+    backup = world.ledger.backup()
+    act(world)
+    replaced_by(world, backup)
+    found = recovered(world)
+    assert any("this node knows" in said for said in found.missing)
+    goes_on(world)
+
+
+def test_while_a_tier_is_away_nothing_is_said_to_be_gone(world):
+    """The tier that is away may have the copy that says why."""
+    backup = settled(world)
+    one = world.at(300).record
+    release(world.site(), RUN, one.id, tier="hot")
+    replaced_by(world, backup)
+    world.shelves["cold"].reachable = False
+    tips = world.ledger.tips()
+    assert recover(world.site()).away
+    assert world.ledger.tips() == tips
+    world.shelves["cold"].reachable = True
+    recovered(world)
+
+
+def test_a_listing_that_did_not_end_proves_nothing(world):
+    backup = settled(world)
+    one = world.at(300).record
+    release(world.site(), RUN, one.id, tier="warm")
+    replaced_by(world, backup)
+    world.shelves["warm"].listing_complete = False
+    found = recover(world.site())
+    assert found.away
+    assert Place(tier="warm") in world.state().records[one.id].replicas
+    assert distress(world.site()) is not None
+    world.shelves["warm"].listing_complete = True
+    recover(world.site())
+    assert Place(tier="warm") not in world.state().records[one.id].replicas

@@ -25,6 +25,7 @@ from lakemark.services.appending import Settled
 from lakemark.services.orphans import Orphan, settle_orphan
 from lakemark.services.register_tiers import register_tier
 from lakemark.services.soundness import known_lacks, look, unguarded
+from lakemark.services.unclaim import absent, has_copy, holding, in_words, unclaim
 from lakemark.services.witness import is_transient, read_back
 
 
@@ -86,8 +87,10 @@ def recover(site: Site, *, dry_run: bool = False) -> Recovered:
     _tiers(bare, result)
     _records(bare, result)
     _pins(bare, result)
-    _count(ledger, before, result)
-    _say(bare, before, result)
+    after = _sizes(ledger)
+    _count(before, after, result)
+    given_up = _given_up(bare, result)
+    _say(bare, before, after, result, given_up=given_up)
     _settle(bare, result)
     result.sources, result.away = list(dict.fromkeys(result.sources)), list(dict.fromkeys(result.away))
     return result
@@ -236,7 +239,7 @@ def _records(site: Site, result: Recovered) -> None:
 
 
 def _unknown(site: Site, store: CheckpointStore, result: Recovered) -> list[Checkpoint]:
-    """What the place keeps a record of and the ledger has none of, or one without any replica."""
+    """What the place keeps a record of and the ledger has none of, or one whose sound replicas are all not where it says."""
     try:
         identity = store.identity()
         if identity is None or identity.ledger != site.ledger.id:
@@ -248,9 +251,11 @@ def _unknown(site: Site, store: CheckpointStore, result: Recovered) -> list[Chec
     if not listing.complete:
         result.away.append(f"{store.name}: its listing did not end complete")
     wanted = set(listing.records)
+    there = holding(site) if wanted else {}
     for run in site.ledger.runs() if wanted else ():
         records = site.ledger.run(run).records
-        wanted -= {one for one in wanted & records.keys() if records[one].replicas or records[one].pruned is not None}
+        known = wanted & records.keys()
+        wanted -= {one for one in known if has_copy(records[one], there) or records[one].pruned is not None}
     found: list[Checkpoint] = []
     for record in sorted(wanted):
         try:
@@ -389,22 +394,42 @@ def _sizes(ledger: Ledger) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _count(ledger: Ledger, before: Mapping[str, tuple[int, int]], result: Recovered) -> None:
-    for branch, (entries, records) in _sizes(ledger).items():
+def _count(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]], result: Recovered) -> None:
+    for branch, (entries, records) in after.items():
         had = before.get(branch, (0, 0))
         result.entries += entries - had[0]
         result.records += records - had[1]
 
 
-def _say(site: Site, before: Mapping[str, tuple[int, int]], result: Recovered) -> None:
-    """One entry on each branch that got more, with the loss where there is one."""
-    for branch, sizes in _sizes(site.ledger).items():
-        if sizes == before.get(branch, (0, 0)):
+def _given_up(site: Site, result: Recovered) -> set[str]:
+    """Branches of which entries are known that nobody has, once every tier was asked; what they let go is unclaimed."""
+    left = look(site)
+    result.missing.extend(one.why for one in left)
+    result.away.extend(_unconfigured(site))
+    if result.away:
+        return set()
+    result.missing.extend(one.shown for one in unclaim(site))
+    site.progress.step("recover.unclaimed")
+    return {one.branch if one.tip is not None else SITE for one in left}
+
+
+def _say(
+    site: Site,
+    before: Mapping[str, tuple[int, int]],
+    after: Mapping[str, tuple[int, int]],
+    result: Recovered,
+    *,
+    given_up: set[str],
+) -> None:
+    """One entry on each branch that got more, or some of whose entries nobody has, with what is missing."""
+    for branch, sizes in after.items():
+        had = before.get(branch, (0, 0))
+        if sizes == had and branch not in given_up:
             continue
         body: dict[str, JSON] = {
             "from": list(dict.fromkeys(result.sources)),
-            "entries": sizes[0] - before.get(branch, (0, 0))[0],
-            "records": sizes[1] - before.get(branch, (0, 0))[1],
+            "entries": sizes[0] - had[0],
+            "records": sizes[1] - had[1],
             "missing": result.missing[:100],
         }
         _append(site, branch, Draft(kind="ledger_recovered", body=body), f"recovered:{site.ledger.tip(branch)}")
@@ -413,9 +438,6 @@ def _say(site: Site, before: Mapping[str, tuple[int, int]], result: Recovered) -
 
 def _settle(site: Site, result: Recovered) -> None:
     """What is known and nowhere is given up, once every tier was asked; then the ledger is sound again."""
-    left = look(site)
-    result.missing.extend(one.why for one in left)
-    result.away.extend(_unconfigured(site))
     if result.away:
         return
     seen = site.journal.seen()
@@ -445,6 +467,8 @@ def _plan(site: Site, copies: list[_Copy], result: Recovered) -> None:
             result.sources.append(f"what lies in {store.name}")
             shown = ", ".join(_shown(one.record) for one in unknown[:5]) + (", …" if len(unknown) > 5 else "")  # noqa: PLR2004
             result.would.append(f"look in the copies for, else record anew, {len(unknown)} from {store.name}: {shown}")
+    if not result.away and not result.would:  # else what comes back may say that it was let go
+        result.would.extend(in_words(absent(site)))
     heads = {(branch, head) for copy in copies for branch, head in copy.heads.items()}
     for lack in known_lacks(site.ledger, site.journal):
         if (lack.branch, lack.revision) not in heads:

@@ -39,9 +39,19 @@ def thin(site: Site, run: str, *, need_bytes: int = 0) -> list[str]:
             break
         if _gives_room(site, found) and _recorded(site, found, at):
             site.progress.step("thin.recorded")
+            site.journal.looked(_noted(found.record.id), at=site.now())
             drop_left(site, found)
             thinned.append(found.record.id)
     return thinned
+
+
+def thinned_at(site: Site, record: str) -> datetime | None:
+    """When this node dropped a record for room, as it remembers it itself; None where it does not."""
+    return site.journal.last_looked(_noted(record))
+
+
+def _noted(record: str) -> str:
+    return f"thinned:{record}"
 
 
 def _confirmed(site: Site) -> bool:
