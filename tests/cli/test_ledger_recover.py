@@ -6,6 +6,7 @@ The rows of docs/lost-ledger.md.
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -350,6 +351,51 @@ def test_a_last_copy_is_not_given_up_by_a_listing(simulated):
     assert any("400" in one and "not whole" in one for one in done.json["missing"]), done.json
     assert [one["tier"] for one in record_at(site, 400)["replicas"]] == ["cold"]
     site.ok("restore", "r1@400", "--to", site.home / "back")
+
+
+def _entry_of_tip(site):
+    """The newest entry can't be read, the commit that carries it can."""
+    shutil.rmtree(ledger(site) / "lakemark" / "recent", ignore_errors=True)
+    cut(loose(site, site.tips()["r1"], "entry.json"))
+
+
+UNREAD = {
+    name: WAYS[name]
+    for name in ("gone", "an empty folder", "`config` empty", "a branch that names no commit",
+                 "the newest commit cut off", "the branch `site` lost")
+} | {"the newest entry cut off": _entry_of_tip}  # fmt: skip
+
+
+def announced(site, step):
+    """As the trainer does it, with a file in the spool."""
+    path = site.save(step)
+    subprocess.run(
+        [sys.executable, "-c",
+         "import sys; from lakemark.trainer import Run; r = Run.open('r1'); r.saved(sys.argv[1], step=int(sys.argv[2]))",
+         path, str(step)],
+        env=site.environ | {"LAKEMARK_HOME": str(site.home), "LAKEMARK_RUN_FILE": str(site.home / "runs/r1.json")},
+        check=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("how", UNREAD)
+def test_saves_are_sealed_whatever_became_of_the_ledger(lived, how):
+    """Also one that can't be opened at all: both who commits by hand and who announces is told that it is kept."""
+    UNREAD[how](lived)
+    done = lived.ok("commit", lived.save(500), "--run", "r1", "--step", "500", "--metric", "loss=2")
+    assert (done["pending"], done["record"]) == (True, None)
+    announced(lived, 600)
+    swept = lived.ok("sweep")
+    assert any("600" in one["why"] and "sealed" in one["why"] for one in swept["pending"]), swept["pending"]
+    assert not list((lived.home / "spool/r1").glob("*.json"))
+    shutil.rmtree(lived.home / "out")
+    assert lived("status").code == 4
+    lived.ok("ledger", "recover")
+    for step in (100, 200, 300, 400, 500, 600):
+        lived.ok("restore", f"r1@{step}", "--to", lived.home / f"back-{step}")
+        assert (lived.home / f"back-{step}/weights.bin").read_bytes() == f"weights {step}".encode() * 100
+    assert lived.ok("show", "r1@500")["metrics"] == {"loss": 2.0}
+    assert lived.ok("verify", "--invariants")["violations"] == []
 
 
 def test_nothing_is_recovered_where_nobody_knows_the_ledger(empty):

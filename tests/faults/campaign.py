@@ -22,9 +22,7 @@ from random import Random
 from tests.support import s3_faults as wire
 
 FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(
-    ["lakemark.cli", "lakemark.site", "lakemark.adapters.git", "lakemark.adapters.dvc", "boto3"]
-)
+FORKED.set_forkserver_preload(["tests.faults.warmed"])
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RUN = "r1"

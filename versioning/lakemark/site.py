@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from lakemark.background import hold_to_limits
-from lakemark.errors import Denied, LakemarkError, Misconfigured, NoRoom, NotFound
+from lakemark.errors import Corrupt, Denied, LakemarkError, Misconfigured, NoRoom, NotFound, StoreUnavailable
 from lakemark.ports import (
     CheckpointStore,
     DataVersions,
@@ -257,11 +257,14 @@ def open_site(
     parts = Parts(configuration(config, environ=environ), environ, background=background)
     if background:
         hold_to_limits(parts.settings)
-    return site_of(parts, actor=actor, progress=progress)
+    return site_of(parts, actor=actor, progress=progress, saving=background)
 
 
-def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None = None) -> Site:
-    """The `Site` services work with. Raises Misconfigured for a promise this version can't keep."""
+def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None = None, saving: bool = False) -> Site:
+    """The `Site` services work with. Raises Misconfigured for a promise this version can't keep.
+
+    saving: for whoever takes saves: a ledger that can't be opened is tried again each time it is asked, and raises then.
+    """
     from lakemark.adapters.local import LocalWorkspace
     from lakemark.services.soundness import GuardedLedger
 
@@ -274,7 +277,7 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
         node=settings.node,
         actor=actor or f"{getpass.getuser()}@{settings.node}",
         home=parts.loaded.home,
-        ledger=GuardedLedger(parts.ledger, journal, stores=tiers.values),
+        ledger=GuardedLedger(_ledger(parts, saving=saving), journal, stores=tiers.values),
         hot=parts.hot,
         tiers=tiers,
         data=parts.data,
@@ -292,6 +295,16 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
         seconds=time.monotonic,
         progress=progress or Quiet(),
     )
+
+
+def _ledger(parts: Parts, *, saving: bool) -> GitLedger:
+    try:
+        return parts.ledger
+    except (Corrupt, NotFound, StoreUnavailable, Misconfigured):
+        # Where this node worked before, somebody's save must not fail for it.
+        if not saving or parts.reads_only or parts.settings.ledger.remote is not None or not parts.journal_is_there():
+            raise
+    return cast("GitLedger", Later(lambda: parts.ledger))
 
 
 def tier_at(path: Path) -> tuple[CheckpointStore, Workspace]:

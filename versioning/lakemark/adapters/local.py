@@ -104,6 +104,9 @@ class LocalWorkspace:
     def spooled(self, spool: Path) -> Iterator[Spooled]:
         return run_files.spooled(spool)
 
+    def announcing(self, spools: Path) -> tuple[str, ...]:
+        return run_files.announcing(spools)
+
     def unspool(self, spooled: Spooled) -> None:
         run_files.unspool(spooled)
 

@@ -94,6 +94,13 @@ def spooled(spool: Path) -> Iterator[Spooled]:
     yield from sorted(found, key=lambda one: (one.step, one.saved_at, one.file.name))
 
 
+def announcing(spools: Path) -> tuple[str, ...]:
+    """See `ports.Workspace.announcing`."""
+    with os_errors(spools):
+        names = sorted(name for name in _names(spools) if is_run(name))
+        return tuple(name for name in names if any(_SPOOLED.fullmatch(one) for one in _names(spools / name)))
+
+
 def unspool(one: Spooled) -> None:
     """Its save is committed: the announcement goes."""
     with os_errors(one.file), suppress(FileNotFoundError):

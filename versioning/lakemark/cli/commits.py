@@ -14,7 +14,7 @@ from lakemark.cli.listing import record_lines
 from lakemark.cli.options import Reason, Whole, absolute
 from lakemark.cli.output import instant, plain, short, size
 from lakemark.cli.session import Answer, Session, session, would
-from lakemark.errors import NotFound, Usage
+from lakemark.errors import Denied, LakemarkError, Usage
 from lakemark.model.instants import to_text
 from lakemark.model.names import is_run, not_read, printable
 
@@ -91,13 +91,15 @@ def commit(
 
 
 def _run_of(here: Session, written: str) -> str:
-    """The run's name; as it is written where the ledger lacks entries, among which may be that of its opening."""
-    from lakemark.services.soundness import distress
+    """The run's name; as it is written where the ledger can't be read, or lacks entries: it may have been opened in one."""
+    from lakemark.services.lost_ledger import for_saving
 
     try:
         return here.history.name(written)
-    except NotFound:
-        if not is_run(written) or distress(here.site) is None:
+    except (Usage, Denied):
+        raise
+    except LakemarkError:
+        if not is_run(written) or for_saving(here.site)[1] is None:
             raise
         return written
 
@@ -183,7 +185,8 @@ def sweep(*, dry_run: bool = False) -> Answer:
         require_named(here.site)
         return _would_sweep(here.site)
     swept = _swept(here)
-    here.history.index.catch_up(here.parts.ledger)
+    if swept.committed:
+        here.history.index.catch_up(here.parts.ledger)
     return Answer(document=_swept_view(here, swept), lines=_swept_lines(swept))
 
 
@@ -258,10 +261,9 @@ def _would_sweep(site: Site) -> Answer:
 
 
 def _swept_view(here: Session, swept: Swept) -> dict[str, Any]:
-    index = here.history.index
     new = [done.record for done in swept.committed if done.new]
     return {
-        "committed": [here.history.view(index.find(record.id, run=record.run)) for record in new],
+        "committed": [here.history.view(here.history.index.find(record.id, run=record.run)) for record in new],
         "replicated": [
             {"record": one.record, "run": one.run, "tier": one.tier, "why": one.why} for one in swept.replicated
         ],

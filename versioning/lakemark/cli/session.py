@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lakemark.cli.options import Options
 from lakemark.cli.output import instant, plain
@@ -31,6 +31,10 @@ class Answer:
     document: Mapping[str, Any]
     lines: Iterable[str] = ()
     exit_code: int = EXIT_OK
+
+
+_SAVING: Final = frozenset({"commit", "sweep"})
+"""Commands that seal what trainers saved, whatever became of the ledger."""
 
 
 @dataclass(kw_only=True)
@@ -80,7 +84,7 @@ class Session:
                 advice="Give the command on a node of the site.",
             )
         self.refresh()
-        return site_of(self.parts, progress=self.progress)
+        return site_of(self.parts, progress=self.progress, saving=self.command in _SAVING)
 
     def refresh(self) -> None:
         """Brings a reader's mirror of its site's ledger up to date, once; says on stderr where it could not."""

@@ -75,6 +75,7 @@ def _often(text: str) -> timedelta:
 def _serve(here: Session, often: timedelta, *, hints: bool) -> Answer:
     from lakemark.background import hold_to_limits, lookout, service_manager, watch_places
     from lakemark.ports import Quiet
+    from lakemark.services.lost_ledger import for_saving
     from lakemark.services.register_tiers import require_named
     from lakemark.services.watch import Watch
     from lakemark.services.watch_service import Pacemaker, Service
@@ -84,8 +85,8 @@ def _serve(here: Session, often: timedelta, *, hints: bool) -> Answer:
     for why in hold_to_limits(settings):
         here.warn(why)
     parts = replace(here.parts, background=True)
-    site = site_of(parts, progress=Quiet())
-    require_named(site)
+    site = site_of(parts, progress=Quiet(), saving=True)
+    require_named(for_saving(site)[0])
     manager = service_manager(here.environ)
     pace = Pacemaker(
         every=often,

@@ -340,6 +340,9 @@ class Workspace(Protocol):
     def spooled(self, spool: Path) -> Iterator[Spooled]:
         """In order of step. A malformed spool file is moved to `rejected/` beside it, never lost, never in the way."""
 
+    def announcing(self, spools: Path) -> tuple[str, ...]:
+        """Names of runs, sorted, of which anything lies in the folder of that name in `spools`; others are passed over."""
+
     def unspool(self, spooled: Spooled) -> None: ...
 
     def with_reads(self, spool: Path, attempt: str, data: tuple[DataRef, ...]) -> tuple[DataRef, ...]:

@@ -22,9 +22,9 @@ from lakemark.services.announcements import told
 from lakemark.services.appending import Settled, opened, require_writable
 from lakemark.services.land_again import has_sound_replica, land_again, stands_wrong
 from lakemark.services.layout import committed
+from lakemark.services.lost_ledger import for_saving_of
 from lakemark.services.register_tiers import ready
 from lakemark.services.sealed_saves import WAITS, waiting_placement
-from lakemark.services.soundness import distress
 from lakemark.services.taking import Commit, Taken, attempt_of, bound_directory, take
 
 __all__ = ["Commit", "Committed", "commit"]
@@ -48,13 +48,14 @@ class Committed:
 
 
 def commit(site: Site, asked: Commit) -> Committed:
-    """Commits one checkpoint, durably. While the ledger is in distress it is sealed, durably, and waits: `pending` says why.
+    """Commits one checkpoint, durably.
 
+    While the ledger is in distress, or can't be read, it is sealed, as durably, and waits: `pending` says why.
     Raises NotFound (run, path), Incomplete (not a finished checkpoint, or still changing), Conflict (other bytes at this
     step), Refused (names, links, made after the run was closed, another tier in hot's place), NoRoom, Denied. Whatever it
     raises, nothing of it stays in hot or ledger.
     """
-    why = distress(site)
+    site, why = for_saving_of(site, asked.run)
     state = _opened(site, asked.run, distressed=why is not None)
     require_writable(state)
     _require_numbers(asked.metrics)

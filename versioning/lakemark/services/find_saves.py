@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from lakemark.errors import LakemarkError, Refused, RunClosed
+from lakemark.errors import Corrupt, LakemarkError, Refused, RunClosed, StoreUnavailable
 from lakemark.model.instants import to_text
 from lakemark.model.judging import STATE, whole_state
 from lakemark.model.ledger import RunState
@@ -17,6 +17,7 @@ from lakemark.services.appending import announced
 from lakemark.services.commit import Commit
 from lakemark.services.copies import Copies
 from lakemark.services.find_announced import commit_announced
+from lakemark.services.lost_ledger import for_saving
 from lakemark.services.saves import Saves, is_there, known_as, take
 from lakemark.services.taking import held
 from lakemark.services.waiting_saves import keep_note, place_of, unfinished_of, waiting_of
@@ -31,13 +32,40 @@ def commit_found(site: Site) -> Saves:
     fails does not keep the others out.
     """
     saves = Saves()
-    states = [state for run in site.ledger.runs() if to_be_looked_through(site, state := site.ledger.run(run))]
+    states, unread = runs_of(site)
+    for run in unread:
+        commit_unread(site, run, saves)
     for state in sorted(states, key=lambda state: not state.closed):
+        if not to_be_looked_through(site, state):
+            continue
         mine = Saves()
         commit_run(site, state, mine)
         _note_waiting(site, state.run, mine)
         saves.extend(mine)
     return saves
+
+
+def runs_of(site: Site) -> tuple[list[RunState], list[str]]:
+    """The runs that the ledger has, and names of those of which it can't say anything now, and trainers announce saves."""
+    states: list[RunState] = []
+    unread: set[str] = set()
+    _, why = for_saving(site)
+    for run in site.ledger.runs():
+        try:
+            states.append(site.ledger.run(run))
+        except (Corrupt, StoreUnavailable):
+            unread.add(run)
+    if why is not None:
+        unread |= set(site.workspace.announcing(site.home / "spool")) - {state.run for state in states}
+    return states, sorted(unread)
+
+
+def commit_unread(site: Site, run: str, saves: Saves) -> None:
+    """Seals the announced saves of a run that the ledger can't say anything of: where its trainers save is not known then."""
+    try:
+        commit_announced(site, run, saves, inside=())
+    except LakemarkError as error:
+        saves.failed.append((site.spool(run), error))
 
 
 def commit_run(site: Site, state: RunState, saves: Saves) -> None:

@@ -25,6 +25,7 @@ from lakemark.services.commit import Committed
 from lakemark.services.demote import Pending, demote, present
 from lakemark.services.find_saves import commit_found
 from lakemark.services.keep_ledger import keep_copies
+from lakemark.services.lost_ledger import LostLedger, for_saving
 from lakemark.services.open_watched import nobody_s
 from lakemark.services.orphans import Orphan, settle_orphan
 from lakemark.services.register_tiers import ready, require_named
@@ -78,12 +79,15 @@ def sweep(
     lookout: given where no service watches this node: then it is also said which watched directories nobody opened.
     Raises Refused where this node or its hot is called otherwise than the ledger knows it: nothing would be right then.
     """
+    site, why = for_saving(site)
     require_named(site)
     result = Swept()
-    lacking = look(site)
-    if lacking:
+    if not isinstance(site.ledger, LostLedger):
+        lacking = look(site)
+        why = in_words(lacking) if lacking else None
+    if why is not None:
         # Saves are sealed, and wait; everything else would act on what the ledger says, which may be old.
-        result.pending.append(Pending(what="the ledger", why=f"{in_words(lacking)}: lakemark ledger recover"))
+        result.pending.append(Pending(what="the ledger", why=f"{why}: lakemark ledger recover"))
         if find:
             _part(result, "saves", lambda: _saves(site, result))
         return result

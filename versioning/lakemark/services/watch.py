@@ -27,8 +27,16 @@ from lakemark.ports import Site
 from lakemark.ports.watching import Lookout
 from lakemark.services.demote import Pending, demote, present
 from lakemark.services.find_announced import commit_announced
-from lakemark.services.find_saves import commit_run, directories, own_directories, to_be_looked_through
+from lakemark.services.find_saves import (
+    commit_run,
+    commit_unread,
+    directories,
+    own_directories,
+    runs_of,
+    to_be_looked_through,
+)
 from lakemark.services.freshen import freshen
+from lakemark.services.lost_ledger import for_saving_of
 from lakemark.services.open_watched import open_watched
 from lakemark.services.problems import Problems
 from lakemark.services.rounds import Done
@@ -122,7 +130,8 @@ class Watch:
 
     def _each(self, runs: frozenset[str] | None, work: Callable[[Site, RunState, Saves], None], *, whole: bool) -> Done:
         """A few runs at a time: one whose files must be quiet first, or that is large, does not keep the others waiting."""
-        wanted = [run for run in self.site.ledger.runs() if runs is None or run in runs]
+        states, unread = runs_of(self.site)
+        wanted = [run for run in (*(one.run for one in states), *unread) if runs is None or run in runs]
         pool = self._looking if whole else self._listening
         done = list(pool.map(partial(self._one, work=work, whole=whole), wanted))
         return Done(again=frozenset(run for run, mine in zip(wanted, done, strict=True) if not mine))
@@ -138,8 +147,11 @@ class Watch:
         saves = Saves()
         pending: list[Pending] = []
         with _gathering(pending, f"saves of {run}"):
-            state = self.site.ledger.run(run)
-            if to_be_looked_through(self.site, state):
+            site, why = for_saving_of(self.site, run)
+            state = site.ledger.run(run)
+            if why is not None and not state.exists:
+                commit_unread(site, run, saves)
+            elif to_be_looked_through(self.site, state):
                 # One that was closed is looked through as a whole, so that this need not be done again.
                 (commit_run if state.closed else work)(self.site, state, saves)
         with _gathering(pending, f"the run file of {run}"):

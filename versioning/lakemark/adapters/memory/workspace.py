@@ -169,6 +169,11 @@ class MemoryWorkspace:
         here = [one for one in self._spooled.values() if one.file.parent == spool]
         yield from sorted(here, key=lambda one: (one.step, one.file))
 
+    def announcing(self, spools: Path) -> tuple[str, ...]:
+        return tuple(
+            sorted({one.file.parent.name for one in self._spooled.values() if one.file.parent.parent == spools})
+        )
+
     def unspool(self, spooled: Spooled) -> None:
         self._spooled.pop(spooled.file, None)
 
