@@ -1,4 +1,4 @@
-"""Kills the mending of a ledger's folder at each of its steps on the disk, and mends what is left. `mend_kills.py SORT FOLDER`."""
+"""Kills the mending of a ledger's folder at its steps on the disk, and mends what is left. `mend_kills.py SORT FOLDER`."""
 
 import shutil
 import sys

@@ -341,7 +341,7 @@ class Dies:
         return lambda *_, **__: None
 
 
-@pytest.mark.parametrize("lost", ["backup", "parted", "everything"])
+@pytest.mark.parametrize("lost", ["backup", "parted", "everything", "a release"])
 def test_killed_anywhere_it_is_finished_by_the_next(lost):
     for at in range(1, 60):
         world = World()
@@ -353,6 +353,10 @@ def test_killed_anywhere_it_is_finished_by_the_next(lost):
             world.hot._tier.ledger.clear()
             world.ledger = MemoryLedger(world.ledger.id)
             lost_journal(world)
+        elif lost == "a release":
+            backup = world.ledger.backup()
+            release(world.site(), RUN, world.at(400).record.id, tier="hot")
+            replaced_by(world, backup)
         else:
             world.ledger = backup
         if lost == "parted":
