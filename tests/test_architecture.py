@@ -38,6 +38,7 @@ ROOMS = {
     "numpy": ["lakemark.sandbox"],
     "prefect": ["flows"],
     "pydantic": ["flows", "lakemark.settings", "lakemark.web"],
+    "pydantic_core": ["flows"],
     "pydantic_settings": ["lakemark.settings"],
     "pygraphviz": ["lakemark.web"],
     "rich": ["lakemark.cli"],
