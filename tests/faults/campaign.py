@@ -6,12 +6,14 @@ it looks, past the product's code, whether another place holds the same bytes. S
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import multiprocessing
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ from pathlib import Path
 from random import Random
 
 from tests.support import s3_faults as wire
+from tests.support.bad_disk import Fault, library, read_only
 
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(["tests.faults.warmed"])
@@ -343,6 +346,43 @@ class Campaign:
         os.kill(begun[1].pid, signal.SIGCONT)
         self.end(begun)
 
+    def disk_fails(self):
+        """In a process of its own that loads the library: some calls below one folder give errors, then the disk is well."""
+        folder = self.home / self.random.choice(("hot", "cold", "ledger.git", "out"))
+        call, error = self.random.choice(
+            (
+                ("read", errno.EIO),
+                ("fsync", errno.EIO),
+                ("write", errno.ENOSPC),
+                ("write", errno.EIO),
+                ("rename", errno.EIO),
+            )
+        )
+        count, skip = self.random.choice((1, 5, -1)), self.random.choice((0, 1, 3, 10, 30))
+        faults = [Fault(call, folder, error=error, skip=skip, count=count)]
+        if self.random.random() < 0.2:
+            faults = read_only(folder)
+        self.note(f"a bad disk: {'; '.join(map(str, faults))}")
+        one = self.save()
+        words = self.random.choice(
+            (("sweep",), ("verify", "--repair"), ("commit", str(one.path), "--run", RUN, "--step", str(one.step)))
+        )
+        bad = {"LD_PRELOAD": str(library(self.home)), "BAD_DISK": ";".join(map(str, faults))}
+        done = subprocess.run(
+            [sys.executable, "-m", "lakemark.cli", *words, "--json"],
+            env=self.environ | bad,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        self.events.append(f"{self.now:%d %H:%M} {' '.join(words)} -> {done.returncode} {done.stderr.strip()[:300]}")
+        assert done.returncode != 1, f"an unexpected error: {done.stderr}\n{self.story()}"
+        if done.returncode == 0 and words[0] == "commit":
+            one.acknowledged, one.record = True, json.loads(done.stdout)["record"]
+        elif done.returncode == 0 and words[0] == "sweep":
+            self.found(json.loads(done.stdout))
+
     def ledger_of_yesterday(self):
         """A backup of the ledger comes back; saves go on; then somebody recovers it."""
         ledger = self.home / "ledger.git"
@@ -390,8 +430,10 @@ class Campaign:
                 shutil.rmtree(one.path)
 
     def sweep(self, environ=None):
-        done = self.lakemark("sweep", environ=environ)
-        found = {made["step"]: made for made in done.document().get("committed", ())}
+        self.found(self.lakemark("sweep", environ=environ).document())
+
+    def found(self, swept):
+        found = {made["step"]: made for made in swept.get("committed", ())}
         for one in self.saves:
             if one.step in found:
                 one.acknowledged = True
@@ -418,6 +460,7 @@ class Campaign:
         kinds = (
             self.damage, self.damage, self.wire_fails, self.wire_fails, self.warm_is_away, self.cold_is_away, self.hot_is_full,
             self.another_node_name, self.clock_jumps, self.killed, self.killed, self.stopped, self.ledger_of_yesterday,
+            self.disk_fails, self.disk_fails,
         )  # fmt: skip
         while self.faults < faults:
             self.wait()

@@ -7,6 +7,12 @@ from tests.faults.campaign import Campaign
 pytestmark = [pytest.mark.xdist_group("seaweedfs"), pytest.mark.timeout(1800)]
 
 
+@pytest.fixture(autouse=True)
+def compiler(require_command):
+    """For the library that makes disks fail."""
+    require_command("gcc")
+
+
 def told(tmp_path, seaweedfs, s3_faults, seed, faults):
     campaign = Campaign(tmp_path, seaweedfs, s3_faults, seed)
     campaign.go(faults)
