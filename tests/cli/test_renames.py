@@ -44,7 +44,11 @@ def test_another_name_is_refused_and_a_rename_on_purpose_goes_on(cli, renamed):
         assert " ".join(("lakemark", *command)) in error["advice"]
     assert trees(cli) == kept
     assert cli("doctor", "--json").code == 4
-    assert cli("status", "--json").code in (0, 4)
+    red = cli("status", "--json")
+    assert red.code == 4
+    assert any(
+        " ".join(("lakemark", *command)) in one["next"] for one in red.json["problems"] if one["colour"] == "red"
+    )
     assert cli.ok(*command, "--dry-run")["dry_run"]
     assert cli.ok(*command)["runs"] == ["r1"]
     assert cli.ok(*command)["runs"] == []

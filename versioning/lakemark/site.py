@@ -6,7 +6,7 @@ import getpass
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -438,6 +438,16 @@ def inodes_stay(path: Path) -> bool:
     from lakemark.adapters import marks
 
     return marks.inodes_stay(str(path), os.lstat(path))
+
+
+def require_keepable(path: Path, members: Sequence[Path] = ()) -> None:
+    """Raises Refused where no tier could keep what lies there; also NotFound, Denied. Needs no site."""
+    from lakemark.adapters.files import os_errors
+    from lakemark.adapters.tree_landing import place_of
+    from lakemark.adapters.tree_scan import scan
+
+    with os_errors(path):
+        scan(*place_of(path, members))
 
 
 def recogniser() -> Recogniser:

@@ -20,7 +20,7 @@ from lakemark.model.names import is_run, not_read, printable
 
 if TYPE_CHECKING:
     from lakemark.model.ledger import RecordState
-    from lakemark.ports import Site
+    from lakemark.ports import Found, Site
     from lakemark.services.sweep import Swept
 
 _LARGEST_STEP = 10**15 - 1
@@ -80,10 +80,10 @@ def commit(
     done = commit_checkpoint(here.site, asked)
     if done.pending is not None:
         return _pending(here, name, step, done.pending)
-    if done.landed_again:
-        here.warn(f"{name}@{step}: {done.why}")
-    elif not done.new:
+    if not done.new and not done.landed_again:
         here.note(f"nothing new: {done.why or 'it is a record already'}")
+    for note in () if done.new else done.notes:
+        here.warn(f"{name}@{step}: {note}")
     if wait is not None:
         replicate(here.site, name, done.record.id, to=wait)
     answer = record_answer(here, done.record.id, name)
@@ -154,6 +154,7 @@ def bind(
         raise Usage("--from and --to are steps of a RUN", advice=f"lakemark bind {run} --from {from_ or to} …")
     repository, _, commit = data.rpartition("/")
     if dry_run:
+        here.require_sound()
         commit = pins.versions(here.site).resolve(repository, commit).id
         of = [found] if found else to_bind(here.site.ledger.run(run), steps)
         said = [f"say that {run}@{one.record.step} was trained with it" for one in of]
@@ -227,12 +228,22 @@ def _metrics(given: tuple[str, ...]) -> dict[str, float]:
 
 
 def _would_commit(here: Session, path: Path, run: str, step: int) -> Answer:
+    from lakemark.services.register_tiers import require_named
+    from lakemark.services.soundness import distress
+
+    require_named(here.site)
     found = here.site.recogniser.judge(path)
+    here.site.workspace.require_keepable(path, found.members)
     files = here.site.workspace.files(path, found.members)
     size_bytes = sum(one.file.size_bytes for one in files)
     taken = [one for one in here.site.ledger.run(run).records.values() if one.record.step == step and one.stands]
     said = [f"seal {len(files)} file(s), {size(size_bytes)}, of {path} in {here.site.hot.name}"]
-    said.append(f"append the record of {run}@{step}, or find that it is one already")
+    why = distress(here.site)
+    said.append(
+        f"append the record of {run}@{step}, or find that it is one already"
+        if why is None
+        else f"leave it waiting for its entry, as {why}"
+    )
     if found.verdict != "complete":
         said = [f"raise Incomplete: {path} is {found.verdict}: {found.why}"]
     facts = {"run": run, "step": step, "size_bytes": size_bytes, "files": len(files), "taken_by": _ids(taken)}
@@ -244,20 +255,35 @@ def _ids(records: list[RecordState]) -> list[str]:
 
 
 def _would_sweep(site: Site) -> Answer:
-    from lakemark.services.demote import plan
+    from lakemark.services.demote import plan, present
     from lakemark.services.find_saves import directories, find_new, to_be_looked_through, waiting
+    from lakemark.services.soundness import distress
 
-    said = [f"commit the announced save {path} of {run}" for run, path in waiting(site)]
+    why = distress(site)
+    said = [] if why is None else [f"seal saves, append and move nothing: {why}: lakemark ledger recover --dry-run"]
+    tiers, away = present(site)
+    said += [f"pass {one.what} by: {one.why}" for one in away]
+    said += [f"commit the announced save {path} of {run}" for run, path in waiting(site)]
     for run in site.ledger.runs():
         state = site.ledger.run(run)
         watched = directories(site, state) if to_be_looked_through(site, state) else []
         found = [one for path in watched for one in find_new(site, path) if one.verdict == "complete"]
-        said += [f"commit {one.path} as {run}@{one.step}" for one in found if one.step is not None]
-        moves = plan(site, run)
+        said += [_would_take(site, run, one, sealed=why is not None) for one in found if one.step is not None]
+        if why is not None:
+            continue
+        moves = plan(site, run, tiers)
         step = {identity: found.record.step for identity, found in state.records.items()}
         said += [f"replicate {run}@{step[one.record]} to {one.tier}: {one.why}" for one in moves.replicate]
         said += [f"release {run}@{step[one.record]} from {one.place.tier}: {one.why}" for one in moves.release]
     return would(*said)
+
+
+def _would_take(site: Site, run: str, found: Found, *, sealed: bool) -> str:
+    try:
+        site.workspace.require_keepable(found.path, found.members)
+    except LakemarkError as error:
+        return f"not take {found.path}: {error}"
+    return f"{'seal' if sealed else 'commit'} {found.path} as {run}@{found.step}"
 
 
 def _swept_view(here: Session, swept: Swept) -> dict[str, Any]:

@@ -42,6 +42,7 @@ def approve(
 
     here = session()
     if dry_run:
+        here.require_sound()
         state, _ = rollback_decide.approvable(here.site, identity, digest=digest)
         return would(f"approve {state.id}", rollback=state.id, state=state.state)
     state = rollback_decide.approve(here.site, identity, digest=digest, by=as_)
@@ -75,6 +76,7 @@ def refuse(
 
     here = session()
     if dry_run:
+        here.require_sound()
         state = find(here.site, identity)[1]
         return would(f"refuse {state.id}, which is {state.state}", rollback=state.id, state=state.state)
     state = rollback_decide.refuse(here.site, identity, reason=reason, by=as_)
@@ -105,6 +107,7 @@ def apply(
         return state
     where = dir_.absolute() if dir_ else None
     if dry_run:
+        here.require_sound()
         return _would_apply(here, state, where or here.site.restore_root / state.id)
     done = rollback_apply.apply(here.site, state.id, directory=where)
     data = [{"repository": one[0], "branch": one[1], "commit": one[2]} for one in done.data]
@@ -195,6 +198,7 @@ def _standing(here: Session, identity: str, *, dry_run: bool) -> RollbackState |
     if here.site.policies.approval.required:
         raise Refused(f"the plan {made.digest[:12]} was never requested, and this site asks for approval", advice=line)
     if dry_run:
+        here.require_sound()
         return would(f"request the plan {made.digest[:12]} and apply it: back to step {made.target.step} of {made.run}")
     wish = rollback_request.Wish(
         run=made.run,

@@ -84,6 +84,8 @@ def _ledger(here: Session) -> str:
         ledger.run(run)
     if ledger.alarms:
         raise Incomplete("; ".join(ledger.alarms), advice="Run `lakemark verify --invariants`.")
+    if not here.parts.reads_only:
+        here.require_sound()
     return f"{here.settings.ledger.path}, id {ledger.id[:8]}, {len(runs)} run(s)"
 
 

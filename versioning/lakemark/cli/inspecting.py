@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lakemark.cli.options import is_directory
 from lakemark.cli.output import table
 from lakemark.cli.session import Answer
-from lakemark.errors import Denied
+from lakemark.errors import Denied, LakemarkError, Refused
 from lakemark.model.judging import EARLIER, lost, no_more
 from lakemark.model.names import not_read, printable
 
@@ -34,7 +34,7 @@ def inspect(path: Path, /) -> Answer:
     from lakemark.site import recogniser
 
     judged, closed = _found(recogniser(), path)
-    found = list(_compared(judged))
+    found = [_kept(one) for one in _compared(judged)]
     document = {
         "found": [found_view(one) for one in found],
         "unreadable": [{"path": printable(inside), "why": why} for inside, why in closed],
@@ -94,6 +94,23 @@ def _compared(found: Iterable[Found]) -> Iterator[Found]:
         gone = lost(mine, [str(role) for role in one.possible], before)
         before.append(mine)
         yield replace(one, notes=(*one.notes, *map(no_more, gone))) if gone else one
+
+
+def _kept(found: Found) -> Found:
+    """With what a commit would refuse of a whole one: names, links that lead out, files of other sorts."""
+    from lakemark.ports import Verdict
+    from lakemark.site import require_keepable
+
+    if found.verdict != _COMPLETE:
+        return found
+    try:
+        require_keepable(found.path, found.members)
+    except Refused as error:
+        # Whoever reads `complete` counts on it that a commit takes it.
+        return replace(found, verdict=Verdict.INCOMPLETE, why=f"a commit refuses it: {error}. {error.advice}")
+    except LakemarkError:
+        return found  # it is going, or closed to this user: `unreadable` says so
+    return found
 
 
 def _row(found: Found) -> tuple[object, ...]:

@@ -44,10 +44,14 @@ def replicate(record: str, /, *, to: str, dry_run: bool = False) -> Answer:
     target = here.site.store(to)
     run, identity = found.record.run, found.record.id
     if dry_run:
+        here.require_sound()
         standing = found.replicas.get(target.place)
         if standing is not None and standing.sound:
             return would(f"change nothing: {shown(found)} has a sound replica in {to}", record=identity)
         source = nearest(here.site, found)[0][1].name
+        refused = found.refused.get(target.place)
+        if refused is not None:
+            return would(f"try {shown(found)} once more, which {to} refused: {refused}", record=identity)
         return would(f"copy {shown(found)}, {size(found.record.size_bytes)}, from {source} to {to}", record=identity)
     add_replica(here.site, run, identity, to=to)
     return record_answer(here, identity, run)
@@ -81,6 +85,7 @@ def release(
     store = here.site.store(from_)
     run, identity = found.record.run, found.record.id
     if dry_run:
+        here.require_sound()
         others = sorted({place.tier for place, one in found.replicas.items() if one.sound and place != store.place})
         if store.place not in found.replicas:
             return would(f"raise NotFound: {shown(found)} has no replica in {from_}", record=identity)

@@ -170,15 +170,24 @@ def _would_resume(
     from lakemark.services.arrange import foreseen
     from lakemark.services.layout import aside_of
     from lakemark.services.open_run import new_attempt
-    from lakemark.services.resume import decided
+    from lakemark.services.resume import decided, unfollowed
     from lakemark.services.roles import require_words
+    from lakemark.services.uncommitted import foresee
 
     roles, steps = without
     require_words(roles, option="--without")
+    here.require_sound()
     state = here.site.ledger.run(run)
     attempt = new_attempt(state, start)
     found = decided(here.site, state, attempt=attempt, record=record, to=to, without=roles, without_steps=steps)
-    said = [f"resume from {shown(found)}"]
-    said += foreseen(here.site, state, found, to=to, aside=aside_of(to, run=run, start=start, attempt=attempt))
+    taken, left = foresee(here.site, state, found, to=to, without=steps)
+    said = [f"commit {one.path} as {run}@{one.step} first" for one in taken]
+    said += [f"go on although {one.said}" for one in left]
+    said += [f"mind: {one}" for one in unfollowed(state, found, record)]
+    if taken and record is None:
+        said.append("resume from the newest of these that training can go on from")
+    else:
+        said.append(f"resume from {shown(found)}")
+        said += foreseen(here.site, state, found, to=to, aside=aside_of(to, run=run, start=start, attempt=attempt))
     said.append(f"write {here.site.run_file(run)}")
     return would(*said, record=found.record.id, step=found.record.step)

@@ -103,6 +103,7 @@ def request(
     here = session()
     wish = _wish(here, run, to, reason=reason, ways=ways)
     if dry_run:
+        here.require_sound()
         made = rollback_request.plan(_unkept(here), wish)
         shown = plan_view(here, made.as_json())
         answer = would(f"request to roll {made.run} back to step {made.target.step}", **shown)

@@ -91,6 +91,7 @@ def open_run(
         needs_no=wish.needs_no,
     )
     if dry_run:
+        here.require_sound()
         return _would_open(here, opening)
     return _opened(here, service.open_run(here.site, opening))
 
@@ -221,6 +222,7 @@ def close_run(
     here = session()
     name = here.history.name(run)
     if dry_run:
+        here.require_sound()
         closed = here.history.structure(name).closed
         return would("change nothing: it is closed" if closed else f"close {name}", run=name)
     service.close_run(here.site, name, reason=reason, without_steps=without_step)
@@ -244,6 +246,7 @@ def reopen_run(run: str, /, *, reason: Reason, dry_run: bool = False) -> Answer:
     here = session()
     name = here.history.name(run)
     if dry_run:
+        here.require_sound()
         closed = here.history.structure(name).closed
         return would(f"reopen {name}" if closed else "change nothing: it is open", run=name)
     service.reopen_run(here.site, name, reason=reason)

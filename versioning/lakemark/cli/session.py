@@ -98,6 +98,12 @@ class Session:
             if said is not None:
                 self.warn(said)
 
+    def require_sound(self) -> None:
+        """Raises Refused while the ledger lacks entries: what decides is refused then, so its dry run is, too."""
+        from lakemark.services.soundness import require_sound
+
+        require_sound(self.site)
+
     def advised(self, text: str) -> str:
         """The advice, as far as it can be followed on this machine."""
         made = self.__dict__.get("parts")

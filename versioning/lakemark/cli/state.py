@@ -20,8 +20,10 @@ from lakemark.cli.output import coloured, instant, plain, size, table
 from lakemark.cli.sandboxing import next_steps
 from lakemark.cli.session import Answer, Session, session
 from lakemark.cli.watch_state import seen, view, watch_problems
-from lakemark.errors import Denied, Incomplete, LakemarkError, Usage
+from lakemark.errors import Denied, Incomplete, LakemarkError, Refused, Usage
 from lakemark.model.instants import to_text
+from lakemark.model.ledger import Place
+from lakemark.model.site_ledger import tier_name
 from lakemark.model.soundness import in_words, lacks
 from lakemark.services import data_note
 from lakemark.services.saves_status import problems_of_best, problems_of_refused, problems_without_record
@@ -189,11 +191,36 @@ def _places(here: Session) -> Iterator[PlaceSeen]:
         hot = isinstance(tier, HotTree)
         if hot and here.parts.reads_only:
             continue
-        known = seen.get(f"{name}@{here.settings.node}" if hot else name)
+        known = seen.get(tier_name(name, here.settings.node if hot else None))
+        misnamed = _misnamed(here, Place(tier=name, node=here.settings.node if hot else None), tier.path)
+        if misnamed is not None:
+            yield PlaceSeen(name=name, state=str(misnamed), misnamed=misnamed.advice)
+            continue
         state = _state(tier.path, None if known is None or known.retired else known.id)
         removable = isinstance(tier, DirectoryTier) and tier.removable
         full = _full(tier.path, tier.min_free) if hot else None
         yield PlaceSeen(name=name, state=state, removable=removable, full=full)
+
+
+def _misnamed(here: Session, place: Place, path: Path) -> Refused | None:
+    """What everybody is told who uses the place, where the ledger knows it under another name or of another node."""
+    from lakemark.services.appending import require_name_of
+    from lakemark.site import identity_at
+
+    site = here.history.site()
+    seen = site.tiers.get(tier_name(place.tier, place.node))
+    if seen is not None and not seen.retired:
+        return None  # that name has a place of its own: `_state` compares
+    try:
+        found = identity_at(path)
+        known = None if found is None else site.known_as(found)
+        if known is not None:
+            require_name_of(place, known, node=here.settings.node)
+    except Refused as error:
+        return error
+    except LakemarkError:
+        return None  # `_state` says what is wrong with the place
+    return None
 
 
 def _state(path: Path, known: str | None) -> str:

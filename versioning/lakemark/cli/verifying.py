@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakemark.cli.listing import place_text
 from lakemark.cli.output import plain, short, size
 from lakemark.cli.session import Answer, Session, session, would
-from lakemark.errors import Corrupt, LakemarkError, StoreUnavailable, Usage
+from lakemark.errors import Corrupt, LakemarkError, Refused, StoreUnavailable, Usage
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -133,12 +133,23 @@ def _repaired(here: Session, damaged: list[Look]) -> tuple[list[dict[str, Any]],
     failed: list[dict[str, Any]] = []
     for look in damaged:
         try:
+            # What the ledger could not be told stands as sound there, and a copy to where one stands copies nothing.
+            here.require_sound()
+            _require_known_damage(here, look)
             replicate(here.site, look.run, look.record, to=look.place.tier)
         except LakemarkError as error:
             failed.append({**_named(look), "why": f"not repaired: {error}"})
         else:
             done.append(_named(look))
     return done, failed
+
+
+def _require_known_damage(here: Session, look: Look) -> None:
+    replica = here.site.ledger.run(look.run).records[look.record].replicas.get(look.place)
+    if replica is not None and replica.sound:
+        raise Refused(
+            "the ledger does not know of the damage", advice="Mend the ledger first: lakemark ledger recover --dry-run."
+        )
 
 
 def _read_data(

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from lakemark.errors import NotFound, Refused
 from lakemark.model.entry import Means
-from lakemark.model.ledger import RecordState, RunState
+from lakemark.model.ledger import Place, RecordState, RunState
 from lakemark.model.site_ledger import SiteState, tier_name
 from lakemark.model.tiers import SKEW
 from lakemark.ports import Checkpoint, CheckpointStore, Identity, Site, Spooled
@@ -92,7 +92,7 @@ def require_identity(site: Site, store: CheckpointStore) -> None:
                 advice="Give every site a place of its own; nothing was changed there.",
             )
         raise Refused(
-            f"the tier {store.name}{_of_node(store)} is {'retired' if seen else 'not registered'} in this ledger",
+            f"the tier {store.name}{_of_node(store.place)} is {'retired' if seen else 'not registered'} in this ledger",
             advice=f"If this place is to become it: lakemark tier init {store.name}",
         )
     if found is None or found.id != seen.id:
@@ -109,21 +109,27 @@ def require_name(site: Site, store: CheckpointStore, found: Identity | None) -> 
     Whoever changed a name by mistake would else begin a new tier over the old one's trees.
     """
     known = None if found is None else site.ledger.site().known_as(found.id)
-    if known is None or known == tier_key(site, store):
+    if known is not None:
+        require_name_of(store.place, known, node=site.node)
+
+
+def require_name_of(place: Place, known: str, *, node: str) -> None:
+    """The same of a tier's place, by what the ledger knows it as; node: this one's name. Asks nothing."""
+    if known == tier_name(place.tier, place.node):
         return
-    name, _, node = known.partition("@")
-    if name != store.name:
-        means = f"rename it in the ledger, too: lakemark tier rename {name} {store.name}"
+    name, _, before = known.partition("@")
+    if name != place.tier:
+        means = f"rename it in the ledger, too: lakemark tier rename {name} {place.tier}"
     else:
-        means = f"rename the node in the ledger, too: lakemark node rename {node} {site.node}"
+        means = f"rename the node in the ledger, too: lakemark node rename {before} {node}"
     raise Refused(
-        f"the place of the tier {store.name}{_of_node(store)} is known as {name}{f' of node {node}' if node else ''}",
+        f"the place of the tier {place.tier}{_of_node(place)} is known as {name}{f' of node {before}' if before else ''}",
         advice=f"Give it its old name (node:, $LAKEMARK_NODE, tiers:); if it is called otherwise on purpose, {means}",
     )
 
 
-def _of_node(store: CheckpointStore) -> str:
-    return "" if store.place.node is None else f" of node {store.place.node}"
+def _of_node(place: Place) -> str:
+    return "" if place.node is None else f" of node {place.node}"
 
 
 def require_lasting(store: CheckpointStore) -> None:

@@ -193,7 +193,8 @@ def _known(
     What retention or a full disk removed comes back where somebody asks for it, not because its files still lie there.
     """
     found = site.ledger.run(asked.run).records[placement.known or ""]
-    made = Committed(record=found.record, new=False, why=placement.why)
+    unkept = _unkept(found.record, asked)
+    made = Committed(record=found.record, new=False, why=placement.why, notes=unkept)
     if (found.pruned is not None and asked.found) or has_sound_replica(site, found):
         _undo(site, taken, adopted, named)
         return made
@@ -205,7 +206,17 @@ def _known(
         )
     land_again(site, found, taken.landed)
     why = "it was a record already, of which no sound replica was left: its bytes were taken into hot again"
-    return replace(made, why=why, landed_again=True, notes=(why,))
+    return replace(made, why=why, landed_again=True, notes=(why, *unkept))
+
+
+def _unkept(record: Record, asked: Commit) -> tuple[str, ...]:
+    """Metrics that come too late: no entry of this version adds them to a record, so whoever gave them is told."""
+    given = {**asked.metrics, **(asked.spooled.metrics if asked.spooled is not None else {})}
+    return tuple(
+        f"the metric {name}={value:g} is not kept: the record stands with the metrics of its first commit"
+        for name, value in given.items()
+        if record.metrics.get(name) != value
+    )
 
 
 def _require_open(state: RunState, made_at: datetime | None) -> None:

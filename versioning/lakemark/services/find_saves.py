@@ -97,10 +97,15 @@ def commit_directory(site: Site, run: str, directory: Path) -> Saves:
     """The same for the announced saves of one run and one directory of it; answers what came of them."""
     saves = Saves()
     commit_announced(site, run, saves, inside=[*own_directories(site, site.ledger.run(run)), directory])
-    bound = site.journal.directory(directory)
-    if (bound is not None and bound.run == run) or directory in directories(site, site.ledger.run(run)):
+    if is_looked_through(site, site.ledger.run(run), directory):
         _directory(site, run, directory, saves)
     return saves
+
+
+def is_looked_through(site: Site, state: RunState, directory: Path) -> bool:
+    """Whether the run's saves are looked for there: it is bound to the run, or one of its directories."""
+    bound = site.journal.directory(directory)
+    return (bound is not None and bound.run == state.run) or directory in directories(site, state)
 
 
 def find_new(

@@ -121,7 +121,7 @@ def resume(
         passed_over=left_behind,
         accepted=found.record.gaps,
         uncommitted=left,
-        notes=(*(one.said for one in left), *arranged.notes),
+        notes=(*unfollowed(state, found, record), *(one.said for one in left), *arranged.notes),
     )
 
 
@@ -166,6 +166,17 @@ def decided(
             advice=f"lakemark rollback request {state.run} --to id:{record} --reason '…'",
         )
     return found
+
+
+def unfollowed(state: RunState, found: RecordState, record: str | None) -> tuple[str, ...]:
+    """That the record asked for is not the one that this start decided before: one start of a job goes on from one record."""
+    asked = state.records.get(record or "")
+    if asked is None or asked.record.id == found.record.id:
+        return ()
+    decided_before = (
+        f"this start of {state.run} decided step {found.record.step} before; another one needs another --job"
+    )
+    return (f"step {asked.record.step} was asked for, but {decided_before}",)
 
 
 def newest_resumable(state: RunState, *, without: Collection[str] = (), to: Path | None = None) -> RecordState:

@@ -35,10 +35,14 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceSeen:
-    """A tier's place as it was found. state: `present`, or why it is not. full: that nothing more lands there."""
+    """A tier's place as it was found. state: `present`, or why it is not. full: that nothing more lands there.
+
+    misnamed: what to do, where the ledger knows the place under another name: everything there is refused meanwhile.
+    """
 
     name: str
     state: str
+    misnamed: str | None = None
     removable: bool = False
     full: str | None = None
 
@@ -137,6 +141,9 @@ def problems_around(
         yield Problem(colour=RED, what=what, next="Make room or mend the disk: no save can be committed meanwhile.")
     for place in places:
         if not place.ok:
+            if place.misnamed is not None:
+                yield Problem(colour=RED, what=f"nothing is committed: {place.state}", next=place.misnamed)
+                continue
             new = place.state.startswith("not registered")
             colour = AMBER if new or (place.removable and not place.state.startswith("another")) else RED
             what = f"the tier {place.name} is {place.state}"

@@ -219,8 +219,7 @@ def _saves(site: Site, result: Swept) -> None:
     result.pending.extend(Pending.of(printable(path), error) for path, error in saves.failed)
     result.need_bytes = need_bytes(waiting_of(site, saves.failed).values())
     for done in saves.committed:
-        noted = done.notes if done.new or done.landed_again else ()
-        result.said.extend(f"{done.record.run}@{done.record.step}: {note}" for note in noted)
+        result.said.extend(f"{done.record.run}@{done.record.step}: {note}" for note in done.notes)
 
 
 def _rollbacks(site: Site, result: Swept) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakemark.errors import LakemarkError, NotFound, Refused, quoted
+from lakemark.errors import LakemarkError, NoRoom, NotFound, Refused, quoted
 from lakemark.model.ledger import RecordState, RunState
 from lakemark.ports import Found, Site, Verdict
+from lakemark.services.appending import require_identity
+from lakemark.services.find_saves import is_looked_through
 from lakemark.services.later import later_than
 from lakemark.services.layout import layout_of
 from lakemark.services.saves import Saves, known
@@ -51,6 +53,49 @@ def require_committed(
         advice=f"{last.advice or 'Commit it: lakemark sweep.'} To go on without it: "
         f"lakemark resume {state.run} --to {to} {words}",
     )
+
+
+def foresee(
+    site: Site, state: RunState, found: RecordState, *, to: Path, without: Collection[int]
+) -> tuple[tuple[Found, ...], tuple[Uncommitted, ...]]:
+    """Before a resume, changing nothing: the later saves in `to` that it would commit first, and those it would leave.
+
+    found: what it would go on from as the ledger is now. Raises what `require_committed` would, as far as that can be told
+    without taking anything: by names, links, the tier and its room.
+    """
+    strange = list(site.recogniser.find(to, skip=lambda paths: known(site, paths))) if site.workspace.exists(to) else []
+    whole = [
+        (one, one.step)
+        for one in strange
+        if one.verdict is Verdict.COMPLETE and one.step is not None and one.step > found.record.step
+    ]
+    refused = {one.path: error for one, _ in whole if (error := _not_kept(site, one)) is not None}
+    own = is_looked_through(site, state, to)
+    taken = [(one, step) for one, step in whole if own and one.path not in refused]
+    newest = max((step for _, step in taken), default=found.record.step)
+    saves = Saves(steps={one.path: step for one, step in whole})
+    for one, step in whole:
+        if one.path in refused and step > newest:
+            saves.failed.append((one.path, refused[one.path]))
+        elif own:  # taken first, or no later than what is
+            saves.incomplete.append((one.path, ""))
+    left = require_committed(site, state, found, to=to, saves=saves, without=without)
+    return tuple(one for one, _ in taken), left
+
+
+def _not_kept(site: Site, one: Found) -> LakemarkError | None:
+    try:
+        if not site.policies.ephemeral_hot:
+            require_identity(site, site.hot)
+        site.workspace.require_keepable(one.path, one.members)
+        if site.hot.full():
+            raise NoRoom(
+                f"{site.hot.name} has less room than its `min_free`",
+                advice="Make room on that file system, or lower the tier's `min_free`.",
+            )
+    except LakemarkError as error:
+        return error
+    return None
 
 
 def uncommitted(site: Site, state: RunState, found: RecordState, *, to: Path, saves: Saves) -> Iterator[Uncommitted]:

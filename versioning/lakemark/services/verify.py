@@ -11,6 +11,7 @@ from lakemark.model.instants import to_text
 from lakemark.model.ledger import Place, RecordState, RunState
 from lakemark.ports import Damage, Site
 from lakemark.services.appending import Settled, checkpoint, require_identity
+from lakemark.services.soundness import RECOVER, distress
 from lakemark.services.witness import read_back
 
 
@@ -64,6 +65,10 @@ def verify(site: Site, records: Sequence[RecordState], *, tier: str | None = Non
         except LakemarkError as error:
             # A full or damaged ledger is no reason to keep quiet about what the tiers hold.
             result.unrecorded.append(error)
+    with_news = any(one.error is None for one in result.looks)
+    why = distress(site) if with_news else None
+    if why is not None:
+        result.unrecorded.append(InDistress(why, advice=RECOVER))
     return result
 
 

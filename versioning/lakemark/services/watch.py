@@ -178,8 +178,8 @@ class Watch:
 
     def _committed(self, saves: Saves) -> None:
         for done in saves.committed:
-            if done.landed_again:
-                self.say(f"{done.record.run}@{done.record.step}: {done.why}")
+            for note in () if done.new else done.notes:
+                self.say(f"{done.record.run}@{done.record.step}: {note}")
         new = [done for done in saves.committed if done.new]
         if not new:
             return

@@ -1,0 +1,140 @@
+"""What is said before, beside and after a command is what the command does: dry runs, `inspect`, `verify --repair`, `status`."""
+
+import os
+import shutil
+
+import pytest
+
+from tests.support.md5_pair import ONE, OTHER
+
+
+@pytest.fixture
+def old_ledger(trained):
+    """A site whose ledger was put back from a backup, made before its newest save."""
+    ledger, kept = trained.home / "ledger.git", trained.home / "kept.git"
+    shutil.copytree(ledger, kept)
+    trained.ok("commit", trained.save(400), "--run", "r1", "--step", 400)
+    shutil.rmtree(ledger)
+    kept.rename(ledger)
+    return trained
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("resume", "r1", "--to", "out"),
+        ("run", "open", "r1"),
+        ("run", "close", "r1", "--reason", "because"),
+        ("release", "r1@100", "--from", "hot"),
+        ("rollback", "request", "r1", "--to", 100, "--reason", "because", "--model-only", "--while-running"),
+    ],
+)
+def test_a_ledger_that_lacks_entries_refuses_the_dry_run_like_the_run(old_ledger, words):
+    for more in (("--dry-run",), ()):
+        error = old_ledger.fails(*words, *more)
+        assert (error["exit_code"], "in distress" in error["message"]) == (7, True)
+        assert "lakemark ledger recover" in error["advice"]
+
+
+def test_while_the_ledger_lacks_entries_saves_are_foreseen_to_wait(old_ledger):
+    path = old_ledger.save(500)
+    assert "in distress" in old_ledger.ok("commit", path, "--run", "r1", "--step", 500, "--dry-run")["would"][-1]
+    said = old_ledger.ok("sweep", "--dry-run")["would"]
+    assert "in distress" in said[0]
+    assert any(one.startswith("seal ") and one.endswith("as r1@500") for one in said)
+    assert not any(one.startswith(("commit", "replicate", "release")) for one in said)
+    (check,) = [one for one in old_ledger("doctor", "--json").json["checks"] if not one["ok"]]
+    assert check["name"] == "ledger"
+    assert "lakemark ledger recover" in check["advice"]
+
+
+def test_nothing_is_called_repaired_that_the_ledger_could_not_be_told_of(old_ledger):
+    (tree,) = (old_ledger.home / "hot" / "r1").glob("100-*")
+    shutil.rmtree(tree)
+    done = old_ledger("verify", "r1@100", "--repair", "--json")
+    assert (done.code, done.json["repaired"]) == (4, [])
+    assert "in distress" in done.json["unrecorded"][0]
+    assert any("not repaired" in one["why"] for one in done.json["unreachable"])
+    assert not tree.exists()
+
+
+@pytest.mark.parametrize("sort", ["link out", "reserved name", "not UTF-8"])
+def test_what_no_commit_takes_is_called_complete_by_nobody(trained, sort):
+    path = trained.save(400)
+    if sort == "link out":
+        (path / "tokenizer").symlink_to("/models/base")
+    elif sort == "reserved name":
+        (path / ".dvc").mkdir()
+        (path / ".dvc" / "config").write_text("x")
+    else:
+        with open(os.fsencode(path) + b"/a\xff", "wb") as file:
+            file.write(b"x")
+    refused = trained.fails("commit", path, "--run", "r1", "--step", 400)
+    assert refused["exit_code"] == 7
+    (found,) = trained.ok("inspect", path)["found"]
+    assert found["verdict"] == "incomplete"
+    assert refused["message"] in found["why"]
+    assert refused["advice"] in found["why"]
+    assert trained.fails("commit", path, "--run", "r1", "--step", 400, "--dry-run") == refused
+    assert any(one.startswith(f"not take {path}") for one in trained.ok("sweep", "--dry-run")["would"])
+    resume = ("resume", "r1", "--to", trained.home / "out")
+    assert trained.fails(*resume, "--dry-run") == trained.fails(*resume)
+    assert any("step 400" in one for one in trained.ok(*resume, "--without-step", 400, "--dry-run")["would"])
+    assert trained.ok(*resume, "--without-step", 400)["step"] == 300
+
+
+def test_a_resume_foresees_what_it_commits_first(trained):
+    path = trained.save(400)
+    said = trained.ok("resume", "r1", "--to", trained.home / "out", "--dry-run")["would"]
+    assert said[0] == f"commit {path} as r1@400 first"
+    assert not any("aside" in one for one in said)
+    assert trained.ok("resume", "r1", "--to", trained.home / "out")["step"] == 400
+
+
+def test_a_resume_foresees_that_there_is_no_room(trained):
+    trained.save(400)
+    trained.settings("min_free: 10%", "min_free: 100%")
+    resume = ("resume", "r1", "--to", trained.home / "out")
+    for more in (("--dry-run",), ()):
+        error = trained.fails(*resume, *more)
+        assert (error["exit_code"], "step 400 lies there" in error["message"]) == (7, True)
+        assert "--without-step 400" in error["advice"]
+
+
+def test_a_start_that_decided_says_that_it_follows_no_other_record(trained):
+    resume = ("resume", "r1", "--to", trained.home / "out", "--job", "7")
+    assert trained.ok(*resume)["step"] == 300
+    done = trained.ok(*resume, "--record", "r1@100")
+    assert done["step"] == 300
+    assert "step 100 was asked for" in done["notes"][0]
+    assert any(
+        "step 100 was asked for" in one for one in trained.ok(*resume, "--record", "r1@100", "--dry-run")["would"]
+    )
+    assert trained.ok(*resume)["notes"] == []
+
+
+def test_a_metric_that_comes_too_late_is_said_not_to_be_kept(trained):
+    again = ("commit", trained.home / "out" / "step-300", "--run", "r1", "--step", 300)
+    done = trained(*again, "--metric", "loss=100", "--metric", "accuracy=0.5", "--quiet")
+    assert (done.code, "accuracy=0.5 is not kept" in done.err, "loss=100" in done.err) == (0, True, False)
+    assert trained(*again, "--quiet").err == ""
+
+
+def test_a_tier_that_refused_a_record_is_named_before_it_is_asked_again(trained):
+    trained.ok("commit", trained.save(400, ONE), "--run", "r1", "--step", 400, "--wait", "cold")
+    trained.ok("commit", trained.save(500, OTHER), "--run", "r1", "--step", 500)
+    error = trained.fails("replicate", "r1@500", "--to", "cold")
+    (said,) = trained.ok("replicate", "r1@500", "--to", "cold", "--dry-run")["would"]
+    assert "which cold refused" in said
+    assert error["message"] in said
+
+
+def test_a_tier_that_is_away_is_passed_by_beforehand_too(cli):
+    cli.ok("run", "open", "r1", "--watch", cli.home / "out")
+    cli.ok("commit", cli.save(100), "--run", "r1", "--step", 100)
+    (cli.home / "cold").rename(cli.home / "unplugged")
+    said = cli.ok("sweep", "--dry-run")["would"]
+    assert any(one.startswith("pass tier cold by") for one in said)
+    assert not any("replicate" in one for one in said)
+    (cli.home / "unplugged").rename(cli.home / "cold")
+    assert any("replicate r1@100 to cold" in one for one in cli.ok("sweep", "--dry-run")["would"])
