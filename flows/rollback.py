@@ -151,12 +151,9 @@ def roll_back(
             max_length=outside.REASON_MOST,
             description="Why; it stays in the history",
         ),
-        _edge.Typed(),
     ],
     requester: Annotated[
-        str,
-        Field(min_length=2, max_length=100, description="Your name or account; another one approves"),
-        _edge.Typed(),
+        str, Field(min_length=2, max_length=100, description="Your name or account; another one approves")
     ],
     model_only: Annotated[bool, Field(description="Leave data as it is; recorded as such")] = False,
     data_only: Annotated[bool, Field(description="Leave the model as it is")] = False,

@@ -69,6 +69,34 @@ def test_request_says_what_to_paste(asked):
     assert "waits for approval" in trained("status").out
 
 
+def test_what_is_asked_for_is_kept_by_that_at_once(asked):
+    trained, document = asked
+    shown = trained.ok("rollback", "show", document["rollback"])
+    assert document["target"]["kept_by"] == shown["target"]["kept_by"]
+    before = trained.ok("show", "r1@200")["kept_by"]
+    again = trained.ok("rollback", "request", "r1", "--to", 200, *ASK)["target"]["kept_by"]
+    assert set(again) > set(before)
+
+
+def test_what_it_leaves_alone_and_goes_without_is_a_sentence(asked):
+    trained, document = asked
+    text = trained("rollback", "show", document["rollback"]).out
+    assert "only if" not in text
+    assert "data stay as they are" in text
+    assert "although the run seems to be written still" in text
+
+
+def test_what_is_next_after_it_was_applied_can_be_pasted(asked, someone):
+    trained, document = asked
+    digest = document["plan"][:12]
+    trained.ok("rollback", "approve", document["rollback"], "--digest", digest, environ=someone("bea"))
+    text = trained("rollback", "apply", document["rollback"], environ=someone("bea")).out
+    (line,) = [line for line in text.splitlines() if "lakemark resume" in line]
+    words = line.split("lakemark ", 1)[1].split()
+    assert words[:4] == ["resume", "r1", "--to", str(trained.home / "out")]
+    assert trained.ok(*words)["step"] == 100
+
+
 def test_who_asked_can_not_approve_at_once(asked):
     trained, document = asked
     digest = document["plan"][:12]

@@ -12,6 +12,7 @@ import pytest
 from lakemark.cli.registry import COMMANDS
 from lakemark.errors import LakemarkError
 from lakemark.model.activity import still_writing
+from lakemark.sandbox import credentials, processes, state
 from lakemark.services.doctor import Examination, Noted, examine
 
 
@@ -71,6 +72,55 @@ def test_a_rhythm_of_seconds_is_told_in_seconds(trained):
     assert "minutes" not in told
     assert re.search(r"it saves every \d+s$", told)
     assert saved.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ") in told
+
+
+TIMES = (
+    "status",
+    "ls",
+    "show r1@100",
+    "log r1",
+    "run show r1",
+    "run ls",
+    "as-of r1 0s",
+    "rollback ls",
+    "tiers",
+    "pins",
+)
+
+
+def test_times_have_one_form(trained, someone):
+    trained.settings("required: false", "required: true\n  alone_after: 15m\n  expires_after: 24h")
+    asked = ("--model-only", "--while-running", "--reason", "the loss rises")
+    request = trained.ok("rollback", "request", "r1", "--to", 100, *asked)
+    shown = ("rollback", "show", request["rollback"])
+    trained.ok("rollback", "approve", shown[-1], "--digest", request["plan"][:12], environ=someone("bea"))
+    told = [trained(*words).out for words in (shown, *(line.split() for line in TIMES))]
+    assert "approved" in told[0]
+    assert [line for text in told for line in text.splitlines() if re.search(r"\d-\d\dT\d|:\d\d\.\d+Z", line)] == []
+
+
+def test_servers_that_nobody_started_yet_are_started_by_up(empty):
+    empty.ok("init", ".", "--profile", "laptop")
+    done = empty("status", "--json")
+    away = [one for one in done.json["problems"] if "does not answer" in one["what"]]
+    assert [one["next"] for one in away] == ["lakemark up"] * 3
+    for one in away:
+        assert one["what"].count("127.0.0.1") == 1
+        assert "Errno" not in one["what"]
+    assert max(len(line) for line in empty("status").out.splitlines()) <= 100
+    (lakefs,) = [one for one in empty("doctor", "--json").json["checks"] if one["name"] == "lakefs"]
+    assert "does not answer: Connection refused" in lakefs["detail"]
+
+
+def test_status_says_where_prefects_page_and_password_are_and_how_to_end_the_servers(empty):
+    empty.ok("init", ".", "--profile", "laptop")
+    box = empty.home / "sandbox"
+    url = credentials.read(box / "credentials.env")["PREFECT_API_URL"].removesuffix("/api")
+    state.save(box, {"prefect-server": state.Started("prefect-server", url, processes.identify(os.getpid()))})
+    lines = empty("status").out.splitlines()
+    assert f"Prefect's page: {url}" in lines
+    assert any(line.endswith("PREFECT_API_AUTH_STRING in sandbox/credentials.env") for line in lines)
+    assert lines[-1].endswith("--config lakemark.yaml down")
 
 
 def screen(home, environ, *words):

@@ -206,7 +206,7 @@ def test_a_parameter_that_makes_no_sense_is_refused(flow, good, bad):
     ("flow", "given"),
     [
         ("rollback", {"to": 100}),
-        ("rollback", {"run": 2024, "reason": 123456, "requester": 1001}),
+        ("rollback", {"run": 2024, "to": 100}),
         ("commit", {"run": 7, "name": 100, "node": 12}),
         ("restore", {"run": 7, "name": 100, "tier": 2, "node": 12}),
         ("resume", {"run": 7, "job": 4711, "node": 12}),

@@ -2,8 +2,10 @@
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -86,6 +88,35 @@ def test_a_records_tag_gives_that_checkpoint(site, seaweedfs, tmp_path, tier, st
 def test_a_directory_tier_is_the_default(site, seaweedfs, tmp_path):
     clone = cloned(site, seaweedfs, tmp_path, branch=f"runs/{RUN}", tier="cold")
     assert "remote = cold" in (clone / ".dvc" / "config").read_text()
+
+
+def test_the_lines_of_the_readme_do_what_they_say(site, seaweedfs, tmp_path):
+    """Pasted one after the other into one shell, with the sandbox's keys given to DVC as the page says."""
+    page = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (keys,) = re.findall(r"`(set -a;[^`]+set \+a)`", page)
+    (lines,) = re.findall(r"```console\n(git clone -b runs/[^`]+)```", page)
+    record = next(f.record for f in site.ledger.run(RUN).records.values() if f.record.step == 100)
+    lines = lines.replace("llama-7b", RUN).replace("8f1d03c2a7be", record.id[:12])
+    (tmp_path / "ledger.git").symlink_to(site.home / "ledger.git")
+    (tmp_path / "sandbox").mkdir()
+    pair = seaweedfs.credentials
+    (tmp_path / "sandbox" / "credentials.env").write_text(
+        f"AWS_ACCESS_KEY_ID={pair.access_key_id}\nAWS_SECRET_ACCESS_KEY={pair.secret_access_key}\n"
+    )
+    environment = {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "HOME": str(tmp_path),
+        "DVC_NO_ANALYTICS": "1",
+        "DVC_GLOBAL_CONFIG_DIR": str(tmp_path / "dvc"),
+        "DVC_SITE_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    script = f"set -e\n{' '.join(keys.split())}\n{lines}"
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert files(tmp_path / "back" / "checkpoint") == files(site.home / "out" / "step-200") != {}
+    assert files(tmp_path / "then" / "checkpoint") == files(site.home / "out" / "step-100") != {}
 
 
 def test_git_log_finds_a_step(site):

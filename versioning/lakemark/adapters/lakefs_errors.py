@@ -92,9 +92,19 @@ def too_slow(endpoint: str, about: str) -> StoreUnavailable:
 def unreachable(endpoint: str, error: Exception) -> StoreUnavailable:
     """The server gave no answer, or broke off in the middle of one."""
     return StoreUnavailable(
-        f"the lakeFS server {endpoint} does not answer: {quoted(str(error), limit=300)}",
+        f"the lakeFS server {endpoint} does not answer: {_cause(error)}",
         advice="Is it running, and is `data.endpoint` right? The same call may work later.",
     )
+
+
+def _cause(error: Exception) -> str:
+    """What the system said, where it said something: the client's own words are wrapped around it, layer by layer."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.strerror:
+            return seen.strerror
+        seen = getattr(seen, "reason", None) or seen.__cause__ or seen.__context__
+    return quoted(str(error), limit=300)
 
 
 def not_lakefs(endpoint: str, error: Exception) -> Misconfigured:

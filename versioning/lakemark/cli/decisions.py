@@ -15,6 +15,7 @@ from lakemark.cli.output import pairs, short
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.errors import Conflict, NotFound, Refused
 from lakemark.model.rollback_plan import RollbackPlan
+from lakemark.services.surroundings import around
 
 if TYPE_CHECKING:
     from lakemark.model.ledger import RollbackState
@@ -123,7 +124,8 @@ def apply(
         "notes": list(done.notes),
     }
     without = sorted({role for gap in done.gaps if (role := role_of(gap))})
-    ready = f"lakemark resume {done.run} --to DIR{' --without ' if without else ''}{' '.join(without)}"
+    into = quote(around(here.site, done.run).directory or "DIR")
+    ready = " ".join(["lakemark resume", done.run, "--to", into, *(f"--without {role}" for role in without)])
     lines = pairs(
         [
             ("rolled back", f"{done.run} to {short(done.record)}, now timeline {done.timeline}"),

@@ -46,6 +46,11 @@ class History:
             index.catch_up(self._parts.ledger)
         return index
 
+    def renew(self) -> None:
+        """Forgets what was read: this command has appended since, and what it says next rests on that."""
+        self.__dict__.pop("index", None)
+        self._contexts.clear()
+
     def runs(self) -> tuple[str, ...]:
         return self.index.runs()
 

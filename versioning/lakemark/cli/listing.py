@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from lakemark.cli.options import Whole
-from lakemark.cli.output import instant, pairs, short, size, table
+from lakemark.cli.output import instant, pairs, short, size, table, told
 from lakemark.cli.session import Answer, Session, session
 from lakemark.errors import Usage
 from lakemark.model.entry import SITE
@@ -182,7 +182,7 @@ def record_lines(found: RecordState, view: Mapping[str, object], *, git_commit: 
             ("metrics", ", ".join(f"{name}={value:g}" for name, value in sorted(record.metrics.items()))),
             ("parent", short(record.parent) if record.parent else None),
             *(("replica", _replica_text(replica)) for replica in found.replicas.values()),
-            ("safe since", view["safe_at"]),
+            ("safe since", view["safe_at"] and told(str(view["safe_at"]))),
             ("kept by", "; ".join(str(why) for why in _listed(view["kept_by"]))),
             ("expires", view["expires_at"]),
             ("state", marks(found)),

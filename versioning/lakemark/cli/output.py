@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from lakemark.model.instants import from_text
 from lakemark.model.names import original
 from lakemark.model.wording import ago, instant, size
 
@@ -25,6 +26,7 @@ __all__ = [
     "short",
     "size",
     "table",
+    "told",
 ]
 
 RED: Final = 31
@@ -51,6 +53,11 @@ def plain(text: object) -> str:
     """One line that can't harm a terminal: control characters come out as escapes, and run names as they were typed."""
     given = as_typed(str(text))
     return given if given.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in given)
+
+
+def told(text: str | None) -> str:
+    """An instant of a document, as `instant` shows one."""
+    return instant(from_text(text)) if text else "-"
 
 
 def coloured(word: str, colour: int) -> str:

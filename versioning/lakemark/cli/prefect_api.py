@@ -178,7 +178,8 @@ class PrefectApi:
             return Reply(response.status, response.read(), told)
         except (OSError, HTTPException) as error:
             raise StoreUnavailable(
-                f"Prefect at {self.url} does not answer: {error}", advice="Start it, or see `lakemark status`."
+                f"Prefect at {self.url} does not answer: {in_words(error)}",
+                advice="Start it, or see `lakemark status`.",
             ) from None
         finally:
             connection.close()
@@ -199,6 +200,11 @@ class PrefectApi:
                 token = str(reply.json()["token"])
                 self._csrf.update({"Prefect-Csrf-Client": client, "Prefect-Csrf-Token": token})
         return dict(self._csrf)
+
+
+def in_words(error: Exception) -> str:
+    """Why a connection failed, without the system's number of it."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def tag_of(rollback: str) -> str:

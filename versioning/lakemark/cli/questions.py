@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from lakemark.cli.prefect_api import PrefectApi
-from lakemark.errors import LakemarkError
+from lakemark.cli.prefect_api import PrefectApi, in_words
+from lakemark.errors import LakemarkError, StoreUnavailable
 from lakemark.services.status import ServerSeen
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _answered(asks: list[Callable[[], None]]) -> list[Wrong | None]:
         except Wrong as wrong:
             found[number] = wrong
         except (OSError, HTTPException) as error:
-            found[number] = Wrong(f"does not answer: {str(error) or type(error).__name__}", START)
+            found[number] = Wrong(f"does not answer: {in_words(error)}", START)
         except LakemarkError as error:
             found[number] = Wrong(f"can't be asked: {error}", error.advice)
         else:
@@ -233,7 +233,10 @@ def _identity(body: bytes) -> str | None:
 
 
 def _prefect(api: PrefectApi) -> None:
-    reply = api.send("GET", "/admin/version", headers=api.headers("GET"))
+    try:
+        reply = api.send("GET", "/admin/version", headers=api.headers("GET"))
+    except StoreUnavailable as error:
+        raise Wrong(str(error).removeprefix(f"Prefect at {api.url} "), START) from None
     if reply.status in _UNAUTHORISED:
         raise Wrong(f"refuses the password ({reply.status})", "Set PREFECT_API_AUTH_STRING as the server has it.")
     if not reply.ok or reply.body.lstrip()[:1] == b"<":

@@ -110,6 +110,7 @@ def request(
         return replace(answer, lines=[*answer.lines, *told(here, made)])
     state = rollback_request.request(here.site, wish)
     flow_run, url = mirroring.begin(here, state) if state.open else (state.flow_run, None)
+    here.history.renew()
     approve = f"lakemark rollback approve {state.id} --digest {state.digest[:12]}"
     document = {
         **rollback_document(here, state),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from lakemark.cli.options import Reason, Whole, absolute, require_kept
-from lakemark.cli.output import ago, instant, pairs, short, table
+from lakemark.cli.output import ago, instant, pairs, short, table, told
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.cli.watchable import require_alone, require_watchable
 from lakemark.errors import Refused, Usage, quoted
@@ -330,7 +330,7 @@ def _run_lines(
         ]
     )
     rows = [
-        (one["timeline"], _fork_text(one["fork"]), one["opened_by"], one["opened_at"], one["records"])
+        (one["timeline"], _fork_text(one["fork"]), one["opened_by"], told(one["opened_at"]), one["records"])
         for one in timelines
     ]
     pinned = [(f"{one['repository']}@{short(one['commit'])}", one["pin"], one["state"], one["since"]) for one in pins]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from lakemark.cli import output, questions
-from lakemark.cli.output import coloured, instant, plain, size, table
+from lakemark.cli.output import coloured, instant, plain, size, table, told
 from lakemark.cli.sandboxing import next_steps
 from lakemark.cli.session import Answer, Session, session
 from lakemark.cli.watch_state import seen, view, watch_problems
@@ -157,9 +157,22 @@ def servers_of(here: Session) -> Iterator[ServerSeen]:
     for one in questions.servers(here):
         mine = started.pop(_address(one.url), None)
         # Asked and found silent says less than that its process ended.
-        ended = mine is not None and not mine.ok
-        yield replace(mine, name=one.name) if mine and ended else replace(one, pid=mine.pid if mine else None)
+        if mine and not mine.ok:
+            yield replace(mine, name=one.name)
+        elif mine is None and one.detail.startswith("does not answer") and _to_be_started(here, one):
+            yield replace(one, advice="lakemark up")
+        else:
+            yield replace(one, pid=mine.pid if mine else None)
     yield from started.values()
+
+
+def _to_be_started(here: Session, server: ServerSeen) -> bool:
+    """Whether `up` would start it: one of the sandbox's, on this machine."""
+    from lakemark.settings import is_loopback
+
+    wanted = here.settings.sandbox
+    kinds = {"s3": wanted.s3, "lakefs": wanted.lakefs, "prefect": wanted.prefect}
+    return bool(kinds.get(server.name.partition(" ")[0])) and is_loopback(server.url)
 
 
 def _address(url: str) -> tuple[str, int | None]:
@@ -369,12 +382,12 @@ def _lines(problems: list[Problem], runs: list[dict[str, Any]], servers: list[Se
             one["timeline"],
             one["records"],
             "-" if one["step"] is None else one["step"],
-            one["saved_at"] or "-",
+            told(one["saved_at"]),
             " ".join(one["replicas"]),
         )
         for one in runs
     ]
     lines += ["" if problems else "nothing is wrong"]
     lines += table(("run", "", "timeline", "records", "step", "saved", "in"), rows)
-    seen = [(one.name, "answers" if one.ok else one.detail, one.url) for one in servers]
+    seen = [(one.name, "answers" if one.ok else one.detail.partition(":")[0], one.url) for one in servers]
     return [*lines, *(["", *table(("server", "", "url"), seen)] if seen else [])]

@@ -9,13 +9,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import PurePath
+from typing import Final
 
+from lakemark.model.instants import from_text
 from lakemark.model.ledger import RecordState, RollbackState, RunState
 from lakemark.model.rollback_plan import RollbackPlan
 from lakemark.model.timeline import latest
 from lakemark.model.wording import ago, instant, size
 
 Line = tuple[str, str]
+_LEAVES: Final = {
+    "model_only": "data stay as they are",
+    "data_only": "the model stays as it is",
+    "move_branch": "the data branch is to be moved back afterwards, by `rollback move-branch`",
+    "while_running": "although the run seems to be written still",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +126,9 @@ def _where(plan: RollbackPlan, around: Surroundings, standing: RollbackState | N
 
 
 def _flags(plan: RollbackPlan) -> Iterator[Line]:
-    names = [name.replace("_", "-") for name, is_set in plan.flags.as_json().items() if is_set]
-    if names:
-        yield "only if", ", ".join(names)
+    told = [said for name, said in _LEAVES.items() if plan.flags.as_json()[name]]
+    if told:
+        yield "asked", "; ".join(told)
 
 
 def _deadlines(plan: RollbackPlan, around: Surroundings, standing: RollbackState | None) -> Iterator[Line]:
@@ -143,4 +151,7 @@ def _saved(at: datetime, now: datetime) -> str:
 
 
 def _given_at(given: Mapping[str, object]) -> str:
-    return str(given.get("at") or "").replace("T", " ")
+    try:
+        return instant(from_text(str(given.get("at"))))
+    except ValueError:
+        return "at a time that is not known"
