@@ -36,6 +36,7 @@ from lakemark.model.entry import SITE, Contents, Draft, Entry, Stamp, parsed
 from lakemark.model.fold import apply
 from lakemark.model.ledger import RunState
 from lakemark.model.names import is_run
+from lakemark.model.outline import Outline
 from lakemark.model.record import Record
 from lakemark.model.site_ledger import SiteState
 from lakemark.ports.ledger import EntryCache, StateCache
@@ -138,6 +139,7 @@ class GitLedger:
         self._cache = cache
         self._guard = threading.RLock()
         self._runs = Recent(kept_records if isinstance(cache, StateCache) else sys.maxsize)
+        self._outlines: dict[str, tuple[str | None, Outline]] = {}
         self._site: History[SiteState] | None = None
         self._residue = 0
         self._has_folders = False
@@ -248,6 +250,14 @@ class GitLedger:
     def run(self, run: str) -> RunState:
         with self._guard:
             return self._run_history(run).share()
+
+    def outline(self, run: str) -> Outline:
+        """Read anew where the tip is another one, whatever runs are in memory."""
+        tip = self.tip(run)  # before the run: what it holds beyond this is asked for again
+        known = self._outlines.get(run)
+        if known is None or known[0] != tip or tip is None:
+            known = self._outlines[run] = tip, Outline.of(self.run(run))
+        return known[1]
 
     def site(self) -> SiteState:
         with self._guard:

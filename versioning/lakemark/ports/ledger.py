@@ -10,6 +10,7 @@ from typing import BinaryIO, Protocol, runtime_checkable
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import Contents, Draft, Entry, Stamp
 from lakemark.model.ledger import RunState
+from lakemark.model.outline import Outline
 from lakemark.model.site_ledger import SiteState
 
 
@@ -54,6 +55,12 @@ class Ledger(Protocol):
 
     def run(self, run: str) -> RunState:
         """The run's state, as of now; of a run nobody opened an empty one (`exists` is False). Do not change it."""
+
+    def outline(self, run: str) -> Outline:
+        """The run in outline, as of now: what passes over all runs ask.
+
+        It is kept, so that a run that did not change costs no reading, however many there are.
+        """
 
     def site(self) -> SiteState:
         """The site's state, as of now. Do not change it."""

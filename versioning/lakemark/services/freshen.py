@@ -27,6 +27,8 @@ def freshen(site: Site, run: str) -> bool:
     Only of runs whose trainers are on this node: that have a run file here, or a directory. Where the ledger moves
     meanwhile, it looks again.
     """
+    if site.ledger.outline(run).closed:
+        return False
     written = False
     for _ in range(_LOOKS):
         state = site.ledger.run(run)

@@ -91,7 +91,7 @@ def _written(site: Site) -> Iterator[datetime]:
     """When each branch of the ledger got its newest entry."""
     newest = [
         site.ledger.site().last_recorded_at,
-        *(site.ledger.run(run).written_at for run in site.ledger.runs()),
+        *(site.ledger.outline(run).written_at for run in site.ledger.runs()),
     ]
     return (at for at in newest if at is not None)
 

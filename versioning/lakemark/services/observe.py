@@ -51,8 +51,8 @@ def watched(site: Site) -> set[tuple[str, str]]:
     """(repository, branch) of the runs that are not closed. A commit's id names no branch."""
     found: set[tuple[str, str]] = set()
     for run in site.ledger.runs():
-        state = site.ledger.run(run)
-        for interval in () if state.closed else state.intervals:
+        outline = site.ledger.outline(run)
+        for interval in () if outline.closed else outline.intervals:
             found.update(
                 (ref.repository, ref.branch)
                 for ref in interval.data

@@ -68,8 +68,8 @@ def _unopened(site: Site, lookout: Lookout) -> Iterator[tuple[Watched, Path]]:
 
 def _folders(site: Site, lookout: Lookout, watched: Watched) -> Iterator[Path]:
     """A directory that is another run's already, or that an entry of its own names, is no pattern's."""
-    states = (site.ledger.run(run) for run in site.ledger.runs())
-    others = {Path(path) for state in states if (path := state.watch.get(site.node)) is not None}
+    outlines = (site.ledger.outline(run) for run in site.ledger.runs())
+    others = {Path(path) for one in outlines if (path := one.watch.get(site.node)) is not None}
     named = {one.path for one in site.watch if "{name}" not in one.run}
     if watched.path not in named:
         others |= named
@@ -106,8 +106,8 @@ def _waiting(site: Site, lookout: Lookout, watched: Watched) -> Iterator[tuple[s
 
 def _is_open(site: Site, run: str) -> bool:
     """Or was: also where whoever opened it died before it told trainers, which opening it again makes good."""
-    state = site.ledger.run(run)
-    return state.closed or state.attempt is not None
+    outline = site.ledger.outline(run)
+    return outline.closed or outline.begun
 
 
 def _run_of(watched: Watched, directory: Path) -> str:

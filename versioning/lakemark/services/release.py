@@ -299,11 +299,13 @@ def _left(store: CheckpointStore, found: RecordState) -> bool:
 
 
 def _known(site: Site, ids: Collection[str]) -> Iterator[RecordState]:
-    """Those of these records that the ledger has."""
+    """Those of these records that the ledger has and that have no replica in hot."""
     wanted = frozenset(ids)
     for run in site.ledger.runs() if wanted else ():
-        records = site.ledger.run(run).records
-        yield from (records[identity] for identity in sorted(wanted & records.keys()))
+        outline = site.ledger.outline(run)
+        gone = outline.records_of(wanted) - outline.kept.get(site.hot.place, frozenset())
+        records = site.ledger.run(run).records if gone else {}
+        yield from (records[identity] for identity in sorted(gone))
 
 
 def drop_left(site: Site, found: RecordState) -> bool:

@@ -152,7 +152,10 @@ def _follow(site: Site, run: str, one: Renamed) -> bool:
         body = {"tier": one.old, "to": one.new, "node": one.node, "items": items}
         return Draft(kind="tier_renamed", timeline=state.timeline, body=body)
 
-    sequence = site.ledger.run(run).sequence
+    outline = site.ledger.outline(run)
+    if not any(_at(place, one) for place in outline.places) and not (one.tier is None and one.old in outline.watch):
+        return False
+    sequence = outline.sequence
     try:
         site.ledger.append(run, decide, site.stamp(f"rename:{one.sequence}:{sequence}"))
     except Settled:

@@ -72,7 +72,7 @@ def leftovers(site: Site) -> list[str]:
     require_sound(site)  # that it was applied may be among the entries that are missing
     said: list[str] = []
     for run in site.ledger.runs():
-        for standing in site.ledger.run(run).rollbacks.values():
+        for standing in site.ledger.outline(run).rollbacks:
             key = f"leftover:{standing.id}"
             if standing.state not in ("refused", "expired", "overtaken") or site.journal.last_looked(key) is not None:
                 continue

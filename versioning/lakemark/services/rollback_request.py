@@ -161,7 +161,7 @@ def find(site: Site, identity: str) -> tuple[str, RollbackState]:
     """(run, state) of a rollback id or of a plan digest (at least 8 digits of it). Raises NotFound."""
     text = identity.lower()
     for run in site.ledger.runs():
-        for state in site.ledger.run(run).rollbacks.values():
+        for state in site.ledger.outline(run).rollbacks:
             if state.id == text or (len(text) >= 8 and state.digest.startswith(text)):  # noqa: PLR2004
                 return run, state
     raise NotFound(f"there is no rollback {identity!r}", advice="lakemark rollback ls")
@@ -302,6 +302,6 @@ def _identity(state: RunState, wish: Wish) -> str:
 def open_rollbacks(site: Site) -> Iterable[tuple[str, RollbackState]]:
     """(run, request) of every rollback that is neither applied nor ended."""
     for run in site.ledger.runs():
-        for state in site.ledger.run(run).rollbacks.values():
+        for state in site.ledger.outline(run).rollbacks:
             if state.open:
                 yield run, state

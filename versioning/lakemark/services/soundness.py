@@ -14,6 +14,7 @@ from lakemark.errors import Corrupt, InDistress, LakemarkError, NotFound
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import SITE, Contents, Draft, Entry, Stamp
 from lakemark.model.ledger import RunState
+from lakemark.model.outline import Outline
 from lakemark.model.record import require_own
 from lakemark.model.site_ledger import SiteState
 from lakemark.model.soundness import HERE, Lack, Seen, in_words, lacks
@@ -123,6 +124,9 @@ class GuardedLedger:
 
     def run(self, run: str) -> RunState:
         return self.inner.run(run)
+
+    def outline(self, run: str) -> Outline:
+        return self.inner.outline(run)
 
     def site(self) -> SiteState:
         return self.inner.site()
@@ -252,7 +256,7 @@ def _of_hot(site: Site) -> Iterator[Seen]:
     unknown = set(listing.records) & recorded
     for run in site.ledger.runs() if unknown else ():
         with suppress(LakemarkError):  # a branch that can't be read holds nothing for sure
-            unknown -= site.ledger.run(run).records.keys()
+            unknown -= site.ledger.outline(run).records_of(unknown)
     for record in sorted(unknown):
         try:
             run = site.hot.load(record).record.run

@@ -99,7 +99,8 @@ def sweep(
     if lookout is not None:
         _part(result, "watched directories", lambda: result.pending.extend(nobody_s(site, lookout)))
     _part(result, "sealed trees", lambda: _orphans(site, result, unclaimed))
-    _part(result, "linked files", lambda: result.said.extend(suspects(site)))
+    if not move:
+        _part(result, "linked files", lambda: result.said.extend(suspects(site)))
     if site.data is not None:
         _part(result, "data versions", lambda: _data(site, result))
     _part(result, "rollbacks", lambda: _rollbacks(site, result))
@@ -107,6 +108,8 @@ def sweep(
         tiers, _ = present(site)
         away: set[str] = set()
         for run in site.ledger.runs():
+            # Both need the whole run: while it is in memory.
+            _part(result, f"linked files of {run}", partial(_suspects, site, run, result))
             _part(result, f"replicas of {run}", partial(_demote, site, run, result, tiers, away=away))
         collect(site, result)
     return result
@@ -131,21 +134,28 @@ def finish(site: Site) -> list[str]:
 
 def suspects(site: Site) -> list[str]:
     """Looks at the identity of linked replicas; one that changed in place counts for nothing until it was read."""
+    return [text for run in site.ledger.runs() for text in suspects_of(site, run)]
+
+
+def suspects_of(site: Site, run: str) -> list[str]:
+    """The same of one run."""
     said: list[str] = []
-    for run in site.ledger.runs():
-        for found in list(site.ledger.run(run).records.values()):
-            replica = found.replicas.get(site.hot.place)
-            if replica is None or not replica.linked or not replica.sound:
-                continue
-            try:
-                damages = site.hot.changed(checkpoint(site, found))
-            except LakemarkError as error:  # of one record; the others are looked at
-                said.append(f"{run}@{found.record.step} in {site.hot.name} could not be looked at: {error}")
-                continue
-            if damages:
-                note_suspect(site, found, replica.place, damages)
-                said.append(f"{run}@{found.record.step} in {site.hot.name} may have changed: {damages[0].why}")
+    linked = site.ledger.outline(run).linked.get(site.hot.place, frozenset())
+    records = site.ledger.run(run).records if linked else {}
+    for found in [found for identity, found in records.items() if identity in linked]:
+        try:
+            damages = site.hot.changed(checkpoint(site, found))
+        except LakemarkError as error:  # of one record; the others are looked at
+            said.append(f"{run}@{found.record.step} in {site.hot.name} could not be looked at: {error}")
+            continue
+        if damages:
+            note_suspect(site, found, site.hot.place, damages)
+            said.append(f"{run}@{found.record.step} in {site.hot.name} may have changed: {damages[0].why}")
     return said
+
+
+def _suspects(site: Site, run: str, result: Swept) -> None:
+    result.said.extend(suspects_of(site, run))
 
 
 def collect(site: Site, result: Swept) -> None:
@@ -251,7 +261,7 @@ def _orphans(site: Site, result: Swept, only: Collection[str] | None) -> None:
         named = frozenset(listing.records if listing.complete else ())
         unclaimed = set(named)
         for run in site.ledger.runs() if unclaimed else ():
-            unclaimed -= site.ledger.run(run).records.keys()
+            unclaimed -= site.ledger.outline(run).records_of(unclaimed)
     # So that another copy of this ledger, which may lack their entries, leaves them alone.
     site.hot.note_recorded(named - unclaimed - site.hot.recorded())
     result.unclaimed = frozenset(unclaimed)

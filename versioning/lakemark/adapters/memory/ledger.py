@@ -17,6 +17,7 @@ from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import SITE, Contents, Draft, Entry, Stamp, parsed, settled
 from lakemark.model.fold import apply
 from lakemark.model.ledger import RunState
+from lakemark.model.outline import Outline
 from lakemark.model.requests import Requests
 from lakemark.model.site_ledger import SiteState
 
@@ -65,6 +66,7 @@ class MemoryLedger:
         self._rows: dict[str, list[_Row]] = {}
         self._all: dict[str, _Row] = {}
         self._runs: dict[str, RunState] = {}
+        self._outlines: dict[str, tuple[str | None, Outline]] = {}
         self._site = SiteState()
         self._manifests: dict[tuple[str, str], Manifest] = {}
         self._objects: dict[tuple[str, str, str], Mapping[str, str]] = {}
@@ -136,6 +138,13 @@ class MemoryLedger:
         with self._lock:
             found = self._runs.get(run)
             return RunState(run=run) if found is None else found.snapshot()
+
+    def outline(self, run: str) -> Outline:
+        with self._lock:
+            tip, known = self.tips().get(run), self._outlines.get(run)
+            if known is None or known[0] != tip:
+                known = self._outlines[run] = tip, Outline.of(self.run(run))
+            return known[1]
 
     def site(self) -> SiteState:
         with self._lock:
