@@ -30,10 +30,10 @@ HARMLESS = {
     "usage expires clock open_ledger ledger_slots load",
     "HotStore": "land naming settled changed path note_recorded recorded full",
     "Workspace": "matches alone points identities files require_keepable last_change digest read_run_file with_reads exists "
-    "not_to_take load_json announcing",
+    "not_to_take load_json announcing survey same",
     "Journal": "remember known all_known note_digest digest directory looked last_looked saw seen",
     "Ledger": "id tips tip contains heads_of runs run site entries manifest objects append append_site revision beyond "
-    "is_whole bundle",
+    "is_whole bundle outline",
     "EntryCache": "tip rows extend",
     "DataVersions": "resolve pin pin_strength pins_seen readable branch_at head branches head_at movable diff list read "
     "altered",

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from lakemark.adapters import announcers, pointing, run_files
+from lakemark.adapters import announcers, pointing, run_files, surveying
 from lakemark.adapters.alone import alone
 from lakemark.adapters.files import fsync_directory, make_directories, os_errors, rename_new
 from lakemark.adapters.marks import known_file
@@ -23,6 +23,7 @@ from lakemark.errors import NotFound, quoted
 from lakemark.model.canonical import JSON, parse
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.record import DataRef
+from lakemark.model.survey import Survey
 from lakemark.ports import Fetch, KnownFile, OnDisk, Pointer, Progress, Restored, RunFile, Sparse, Spooled
 
 _MOST_NAMESAKES: Final = 10_000
@@ -90,6 +91,12 @@ class LocalWorkspace:
     def last_change(self, paths: Iterable[Path]) -> datetime | None:
         newest = max((time_ns for path in paths for time_ns in _times(path)), default=None)
         return None if newest is None else datetime.fromtimestamp(newest / 1e9, UTC)
+
+    def survey(self, root: Path) -> Survey | None:
+        return surveying.survey(root)
+
+    def same(self, before: Survey) -> bool:
+        return surveying.same(before)
 
     def digest(self, path: Path) -> str:
         with os_errors(path):

@@ -16,6 +16,7 @@ from lakemark.model.ledger import Place
 from lakemark.model.names import is_log
 from lakemark.model.record import DataRef
 from lakemark.model.soundness import Seen
+from lakemark.model.survey import Survey
 from lakemark.ports.work import Progress
 
 
@@ -329,6 +330,16 @@ class Workspace(Protocol):
 
     def last_change(self, paths: Iterable[Path]) -> datetime | None:
         """When anything at or under `paths`, directories too, was written last; None where nothing is there."""
+
+    def survey(self, root: Path) -> Survey | None:
+        """All directories at or under `root`, and the regular files in them, as they are. Nothing is followed below `root`.
+
+        None where that could not tell what changes: something can't be read, there are a million of them, or the file system
+        is one whose directories' times tell nothing.
+        """
+
+    def same(self, before: Survey) -> bool:
+        """Whether all that `before` names is as it was. No directory is listed for it."""
 
     def digest(self, path: Path) -> str:
         """Of one regular file, as a manifest has it. Reads all of it. Raises NotFound, Denied."""

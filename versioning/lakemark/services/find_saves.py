@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -11,12 +12,14 @@ from lakemark.errors import Corrupt, LakemarkError, Refused, RunClosed, StoreUna
 from lakemark.model.instants import to_text
 from lakemark.model.judging import STATE, whole_state
 from lakemark.model.ledger import RunState
-from lakemark.ports import Directory, Found, Site, Unreadable, Verdict
+from lakemark.model.outline import Outline
+from lakemark.ports import Directory, Found, Site, Verdict
 from lakemark.services.abandoned import Unfinished, sort_out
 from lakemark.services.appending import announced
 from lakemark.services.commit import Commit
 from lakemark.services.copies import Copies
 from lakemark.services.find_announced import commit_announced
+from lakemark.services.looks import Looked, Looks
 from lakemark.services.lost_ledger import for_saving
 from lakemark.services.saves import Saves, is_there, known_as, take
 from lakemark.services.taking import held
@@ -32,32 +35,37 @@ def commit_found(site: Site) -> Saves:
     fails does not keep the others out.
     """
     saves = Saves()
-    states, unread = runs_of(site)
+    outlines, unread = runs_of(site)
     for run in unread:
         commit_unread(site, run, saves)
-    for state in sorted(states, key=lambda state: not state.closed):
-        if not to_be_looked_through(site, state):
+    for one in sorted(outlines, key=lambda one: not one.closed):
+        if not to_be_looked_through(site, one):
             continue
         mine = Saves()
+        try:
+            state = site.ledger.run(one.run)
+        except (Corrupt, StoreUnavailable):  # its outline was known from before
+            commit_unread(site, one.run, saves)
+            continue
         commit_run(site, state, mine)
-        _note_waiting(site, state.run, mine)
+        _note_waiting(site, one.run, mine)
         saves.extend(mine)
     return saves
 
 
-def runs_of(site: Site) -> tuple[list[RunState], list[str]]:
+def runs_of(site: Site) -> tuple[list[Outline], list[str]]:
     """The runs that the ledger has, and names of those of which it can't say anything now, and trainers announce saves."""
-    states: list[RunState] = []
+    outlines: list[Outline] = []
     unread: set[str] = set()
     _, why = for_saving(site)
     for run in site.ledger.runs():
         try:
-            states.append(site.ledger.run(run))
+            outlines.append(site.ledger.outline(run))
         except (Corrupt, StoreUnavailable):
             unread.add(run)
     if why is not None:
-        unread |= set(site.workspace.announcing(site.home / "spool")) - {state.run for state in states}
-    return states, sorted(unread)
+        unread |= set(site.workspace.announcing(site.home / "spool")) - {one.run for one in outlines}
+    return outlines, sorted(unread)
 
 
 def commit_unread(site: Site, run: str, saves: Saves) -> None:
@@ -68,14 +76,18 @@ def commit_unread(site: Site, run: str, saves: Saves) -> None:
         saves.failed.append((site.spool(run), error))
 
 
-def commit_run(site: Site, state: RunState, saves: Saves) -> None:
-    """The same for one run; `saves` gets what came of it. Of a run `to_be_looked_through` alone."""
+def commit_run(site: Site, state: RunState, saves: Saves, *, looks: Looks | None = None) -> None:
+    """The same for one run; `saves` gets what came of it. Of a run `to_be_looked_through` alone.
+
+    looks: earlier ones of this process, so that directories in which nothing changed are not read again.
+    """
     try:
         commit_announced(site, state.run, saves, inside=own_directories(site, state))
     except LakemarkError as error:
         saves.failed.append((site.spool(state.run), error))
     for directory in directories(site, state):
-        _directory(site, state.run, directory, saves)
+        # What is looked through once more after its close is read, whatever an earlier look came to.
+        _directory(site, state.run, directory, saves, looks=None if state.closed else looks)
     if state.closed:
         # Until nothing is left that only lacks room, rights or quiet: who closed it may have thought that it was kept.
         left = [error for _, error in (*saves.failed, *saves.unsteady) if not isinstance(error, RunClosed)]
@@ -84,12 +96,12 @@ def commit_run(site: Site, state: RunState, saves: Saves) -> None:
             site.journal.looked(_after_close(state), at=site.now())
 
 
-def to_be_looked_through(site: Site, state: RunState) -> bool:
+def to_be_looked_through(site: Site, state: RunState | Outline) -> bool:
     """Whether it is open, or was closed and this node has not looked through its directories since."""
     return state.exists and (not state.closed or site.journal.last_looked(_after_close(state)) is None)
 
 
-def _after_close(state: RunState) -> str:
+def _after_close(state: RunState | Outline) -> str:
     return f"closed:{state.run}:{to_text(state.closed_at) if state.closed_at else ''}"
 
 
@@ -108,27 +120,27 @@ def is_looked_through(site: Site, state: RunState, directory: Path) -> bool:
     return (bound is not None and bound.run == state.run) or directory in directories(site, state)
 
 
-def find_new(
-    site: Site,
-    directory: Path,
-    *,
-    lost: Collection[str] = (),
-    unreadable: Unreadable | None = None,
-    passed_over: Callable[[Path, str], object] | None = None,
-) -> Iterator[Found]:
-    """What lies in the directory and is not known yet, in order of step. Nothing of what is known is read.
+def find_new(site: Site, directory: Path) -> Iterator[Found]:
+    """What lies in the directory and is not known yet, in order of step. Nothing of what is known is read."""
+    return iter(_read(site, directory, lost=()).found)
 
-    lost: ids of records of which no sound replica is left; what lies there of them may be all that there is.
-    passed_over: told of what is known, and of which record it is.
-    """
+
+def _read(site: Site, directory: Path, *, lost: Collection[str]) -> Looked:
+    """lost: ids of records of which no sound replica is left; what lies there of them may be all that there is."""
+    looked = Looked()
 
     def skip(paths: Sequence[Path]) -> bool:
         record = known_as(site, paths, but=lost)
-        if record is not None and passed_over is not None:
-            passed_over(paths[0], record)
+        if record is not None:
+            looked.passed_over.append((paths[0], record))
+            looked.known.extend(paths)
         return record is not None
 
-    yield from site.recogniser.find(directory, skip=skip, unreadable=unreadable)
+    def unreadable(path: Path, why: str) -> None:
+        looked.unreadable.append((path, why))
+
+    looked.found.extend(site.recogniser.find(directory, skip=skip, unreadable=unreadable))
+    return looked
 
 
 def waiting(site: Site) -> list[tuple[str, Path]]:
@@ -136,7 +148,7 @@ def waiting(site: Site) -> list[tuple[str, Path]]:
     return [(run, spooled.path) for run in site.ledger.runs() for spooled in announced(site, run)]
 
 
-def directories(site: Site, state: RunState) -> Iterator[Path]:
+def directories(site: Site, state: RunState | Outline) -> Iterator[Path]:
     """Where the run's trainers save on this node: as `run open --watch` registered it, then as `watch:` says."""
     seen: set[Path] = set()
     named = state.watch.get(site.node)
@@ -162,19 +174,15 @@ def _note_waiting(site: Site, run: str, saves: Saves) -> None:
         saves.failed.append((place_of(site.home, run), error))
 
 
-def _directory(site: Site, run: str, directory: Path, saves: Saves) -> None:
+def _directory(site: Site, run: str, directory: Path, saves: Saves, *, looks: Looks | None = None) -> None:
     if _is_another_s(site, run, directory):
         return
     lost = _lost(site.ledger.run(run))
-    found = list(
-        find_new(
-            site,
-            directory,
-            lost=lost,
-            unreadable=lambda path, why: saves.unreadable.append((path, why)),
-            passed_over=lambda path, record: saves.passed_over.append((path, record)),
-        )
-    )
+    read = partial(_read, site, directory, lost=lost)
+    looked = read() if looks is None else looks.through(site, directory, run=run, lost=lost, read=read)
+    found = looked.found
+    saves.unreadable.extend(looked.unreadable)
+    saves.passed_over.extend(looked.passed_over)
     whole = [one for one in found if one.verdict is Verdict.COMPLETE]
     tried = {path for path, _ in (*saves.incomplete, *saves.failed)}
     mine, dropped = Saves(), _dropped(whole)
@@ -263,9 +271,9 @@ def _is_another_s(site: Site, run: str, directory: Path) -> bool:
     bound = site.journal.directory(directory)
     if bound is None or bound.run == run:
         return False
-    state = site.ledger.run(bound.run)
-    places = directories(site, state)
-    return to_be_looked_through(site, state) and any(site.journal.directory(place) == bound for place in places)
+    other = site.ledger.outline(bound.run)
+    places = directories(site, other)
+    return to_be_looked_through(site, other) and any(site.journal.directory(place) == bound for place in places)
 
 
 def _bind(site: Site, run: str, directory: Path) -> None:

@@ -11,6 +11,7 @@ from lakemark.errors import Corrupt, InDistress, LakemarkError, Misconfigured, N
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import Contents, Draft, Entry, Stamp
 from lakemark.model.ledger import RunState
+from lakemark.model.outline import Outline
 from lakemark.model.site_ledger import SiteState
 from lakemark.ports import Site
 from lakemark.services.soundness import distress
@@ -45,6 +46,9 @@ class LostLedger:
 
     def run(self, run: str) -> RunState:
         return RunState(run=run)
+
+    def outline(self, run: str) -> Outline:
+        return Outline(run=run)
 
     def site(self) -> SiteState:
         return SiteState()

@@ -36,6 +36,7 @@ from lakemark.services.find_saves import (
     to_be_looked_through,
 )
 from lakemark.services.freshen import freshen
+from lakemark.services.looks import Looks
 from lakemark.services.lost_ledger import for_saving_of
 from lakemark.services.open_watched import open_watched
 from lakemark.services.problems import Problems
@@ -108,6 +109,7 @@ class Watch:
         self.say = say
         self.moving: Callable[[], None] = lambda: None
         self._turns = _Turns()
+        self._looks = Looks()
         self._listening = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="lakemark-announced")
         self._looking = ThreadPoolExecutor(_LOOKED_THROUGH_AT_ONCE, thread_name_prefix="lakemark-found")
         self._count = Lock()
@@ -126,7 +128,7 @@ class Watch:
 
     def found(self, runs: frozenset[str] | None) -> Done:
         """Looks through the directories of these runs, and for what was announced; keeps their run files fresh."""
-        return self._each(runs, commit_run, whole=True)
+        return self._each(runs, partial(commit_run, looks=self._looks), whole=True)
 
     def _each(self, runs: frozenset[str] | None, work: Callable[[Site, RunState, Saves], None], *, whole: bool) -> Done:
         """A few runs at a time: one whose files must be quiet first, or that is large, does not keep the others waiting."""
@@ -148,12 +150,12 @@ class Watch:
         pending: list[Pending] = []
         with _gathering(pending, f"saves of {run}"):
             site, why = for_saving_of(self.site, run)
-            state = site.ledger.run(run)
-            if why is not None and not state.exists:
+            outline = site.ledger.outline(run)
+            if why is not None and not outline.exists:
                 commit_unread(site, run, saves)
-            elif to_be_looked_through(self.site, state):
+            elif to_be_looked_through(self.site, outline):
                 # One that was closed is looked through as a whole, so that this need not be done again.
-                (commit_run if state.closed else work)(self.site, state, saves)
+                (commit_run if outline.closed else work)(self.site, site.ledger.run(run), saves)
         with _gathering(pending, f"the run file of {run}"):
             if whole or saves.committed:
                 freshen(self.site, run)
@@ -171,7 +173,8 @@ class Watch:
     def _note_waiting(self, run: str, saves: Saves, *, whole: bool) -> None:
         """A pass that looked at announcements alone can't tell that others wait no more."""
         before = self._waiting.get(run)
-        unfinished = unfinished_of(self.site, self.site.ledger.run(run), saves.incomplete)
+        incomplete = saves.incomplete
+        unfinished = unfinished_of(self.site, self.site.ledger.run(run), incomplete) if incomplete else {}
         now = ({} if whole else before or {}) | unfinished | waiting_of(self.site, saves.failed)
         keep_note(self.site, run, now, before=None if before is None else before.values())
         self._waiting[run] = now
@@ -259,7 +262,7 @@ class Watch:
         return need_bytes(one for waiting in list(self._waiting.values()) for one in waiting.values())
 
     def _sequences(self) -> dict[str, int]:
-        return {run: self.site.ledger.run(run).sequence for run in self.site.ledger.runs()}
+        return {run: self.site.ledger.outline(run).sequence for run in self.site.ledger.runs()}
 
     # What was done, and what is wrong
 
@@ -290,7 +293,7 @@ class Watch:
     def places(self) -> Mapping[Path, str | None]:
         """Folders whose changes are of interest, the most important first, with their run; None: of more than one."""
         site = self.site
-        states = [state for run in site.ledger.runs() if not (state := site.ledger.run(run)).closed]
+        states = [one for run in site.ledger.runs() if not (one := site.ledger.outline(run)).closed]
         found: dict[Path, str | None] = {site.home / "runs": None, site.home / "spool": None}
         found.update({site.spool(state.run): state.run for state in states})
         for watched in site.watch:

@@ -19,6 +19,7 @@ from lakemark.model.checkpoint import File, FileType, Manifest, check_path, chec
 from lakemark.model.ledger import Place
 from lakemark.model.record import DataRef
 from lakemark.model.soundness import Seen
+from lakemark.model.survey import Survey
 from lakemark.ports import (
     Directory,
     Fetch,
@@ -129,6 +130,12 @@ class MemoryWorkspace:
 
     def identities(self, path: Path) -> tuple[KnownFile, ...]:
         return self.disk.identities(path)
+
+    def survey(self, root: Path) -> Survey | None:  # noqa: ARG002 - directories in memory have no times
+        return None
+
+    def same(self, before: Survey) -> bool:  # noqa: ARG002 - as above
+        return False
 
     def files(self, path: Path, members: Sequence[Path] = ()) -> tuple[OnDisk, ...]:
         found: list[OnDisk] = []
