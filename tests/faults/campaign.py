@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -162,6 +163,13 @@ class Campaign:
         assert code != 1, f"an unexpected error: {done.err}\n{self.story()}"
         return done
 
+    def send(self, begun, number):
+        """Nothing to a process that has ended by itself."""
+        _, process, _ = begun
+        if process.is_alive():
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, number)
+
     def said(self, folder, name):
         return (folder / name).read_text() if (folder / name).exists() else ""
 
@@ -198,7 +206,7 @@ class Campaign:
         if self.random.random() < 0.15:
             self.note("kill -9 in a commit")
             time.sleep(self.random.random() * 0.6)
-            os.kill(begun[1].pid, signal.SIGKILL)
+            self.send(begun, signal.SIGKILL)
         done = self.end(begun)
         if done.code == 0:
             one.acknowledged = True
@@ -331,7 +339,7 @@ class Campaign:
         self.note("kill -9 in a pass")
         begun = self.begin(*self.random.choice((("sweep",), ("verify", "--repair"), ("sweep",))))
         time.sleep(self.random.random() * 1.5)
-        os.kill(begun[1].pid, signal.SIGKILL)
+        self.send(begun, signal.SIGKILL)
         self.end(begun)
 
     def stopped(self):
@@ -339,11 +347,11 @@ class Campaign:
         self.note("SIGSTOP in a pass")
         begun = self.begin("sweep")
         time.sleep(self.random.random() * 1.5)
-        os.kill(begun[1].pid, signal.SIGSTOP)
+        self.send(begun, signal.SIGSTOP)
         for _ in range(self.random.randint(1, 2)):
             self.wait()
             self.work()
-        os.kill(begun[1].pid, signal.SIGCONT)
+        self.send(begun, signal.SIGCONT)
         self.end(begun)
 
     def disk_fails(self):
