@@ -8,7 +8,7 @@ import re
 import shutil
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -148,7 +148,8 @@ def _read(here: Session, file: Path, ledger: str, *, site: str) -> Answer:
     if not tiers:
         here.note("the ledger names no tier this machine could reach: add them to `tiers` as the other nodes have them")
     made = Session(options=replace(here.options, config=file), environ=here.environ, command="init")
-    rows = [_reached(here, made, name) for name in made.settings.tiers]
+    with closing(made):
+        rows = [_reached(here, made, name) for name in made.settings.tiers]
     path = str(made.settings.ledger.path)
     shown = [(row["name"], row["class"], row["kind"], short(row["id"])) for row in rows]
     lines = [f"config  {file}", f"ledger  {path}, a mirror of {remote}", ""]
@@ -209,8 +210,9 @@ def _finish(here: Session, file: Path) -> Answer:
     from lakemark.site import init_ledger
 
     made = Session(options=replace(here.options, config=file), environ=here.environ)
-    init_ledger(made.parts)
-    rows = _claimed(here, made)
+    with closing(made):
+        init_ledger(made.parts)
+        rows = _claimed(here, made)
     path = str(made.settings.ledger.path)
     document = {"config": str(file), "ledger": path, "tiers": rows}
     shown = [(row["name"], row["class"], row["kind"], short(row["id"])) for row in rows]
