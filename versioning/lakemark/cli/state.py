@@ -288,8 +288,9 @@ def _waiting(here: Session, state: RunState, rules: Rules) -> Iterator[Problem]:
     except (OSError, ValueError):
         what = f"the note of saves of {state.run} that could not be committed can't be read"
         yield Problem(colour=AMBER, what=what, next="lakemark sweep writes it anew.")
-    yield from problems_of_room(state.run, waiting, now=here.now)
-    yield from problems_of_refused(state.run, waiting)
+    left = (*problems_of_room(state.run, waiting, now=here.now), *problems_of_refused(state.run, waiting))
+    # Whoever closed the run was told of them and said that it is over without them.
+    yield from (replace(one, colour=AMBER) for one in left) if state.closed else left
     yield from problems_of_best(state, here.history.modes())
     announced = sum(1 for _ in _announced(here, state.run))
     yield from problems_without_record(state, waiting, rules, announced=announced)

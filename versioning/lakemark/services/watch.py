@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from lakemark.errors import LakemarkError
+from lakemark.errors import Corrupt, LakemarkError, StoreUnavailable
 from lakemark.model.ledger import RunState
 from lakemark.model.names import not_read, printable
 from lakemark.ports import Site
@@ -145,17 +145,29 @@ class Watch:
                 self._saves(run, work, whole=whole)
         return mine
 
+    def _look_through(self, run: str, work: Callable[[Site, RunState, Saves], None], saves: Saves) -> None:
+        site, why = for_saving_of(self.site, run)
+        outline = site.ledger.outline(run)
+        if why is not None and not outline.exists:
+            commit_unread(site, run, saves)
+        elif to_be_looked_through(self.site, outline):
+            # One that was closed is looked through as a whole, so that this need not be done again.
+            (commit_run if outline.closed else work)(self.site, site.ledger.run(run), saves)
+
+    def _at_rest(self, run: str) -> bool:
+        """Closed, and looked through since: told by its outline, so that a site's finished runs are not read each time."""
+        try:
+            outline = self.site.ledger.outline(run)
+        except (Corrupt, StoreUnavailable):
+            return False
+        return outline.exists and outline.closed and not to_be_looked_through(self.site, outline)
+
     def _saves(self, run: str, work: Callable[[Site, RunState, Saves], None], *, whole: bool) -> None:
         saves = Saves()
         pending: list[Pending] = []
         with _gathering(pending, f"saves of {run}"):
-            site, why = for_saving_of(self.site, run)
-            outline = site.ledger.outline(run)
-            if why is not None and not outline.exists:
-                commit_unread(site, run, saves)
-            elif to_be_looked_through(self.site, outline):
-                # One that was closed is looked through as a whole, so that this need not be done again.
-                (commit_run if outline.closed else work)(self.site, site.ledger.run(run), saves)
+            if not self._at_rest(run):
+                self._look_through(run, work, saves)
         with _gathering(pending, f"the run file of {run}"):
             if whole or saves.committed:
                 freshen(self.site, run)
