@@ -170,7 +170,9 @@ def test_no_configuration_at_all(empty):
 def test_a_site_without_ledger_is_3(cli):
     (cli.home / "ledger.git").rename(cli.home / "taken.git")
     assert cli.fails("ls")["exit_code"] == 3
-    assert cli.fails("status")["exit_code"] == 3
+    done = cli("status", "--json")  # says that, and whatever else can be said without one
+    assert (done.code, done.json["ok"]) == (4, False)
+    assert any("there is no ledger" in one["what"] for one in done.json["problems"])
 
 
 def test_the_clock_is_set_only_where_that_is_allowed(trained):
