@@ -67,6 +67,11 @@ def watching(home, *options, every="1s", environ=None):
         process.wait()
 
 
+def problems(cli):
+    """A save that can't be taken is red at once, so the exit code is 4."""
+    return cli("status", "--json").json["problems"]
+
+
 def state(home):
     try:
         return json.loads((home / "ledger.watch.json").read_text())
@@ -83,7 +88,7 @@ def test_it_commits_moves_keeps_the_run_file_and_ends_well(cli):
     with watching(cli.home) as watch:
         save(cli.home / "out", 100)
         run = Run.open("r1", environ={"LAKEMARK_HOME": str(cli.home)})
-        run.saved(save(cli.home / "elsewhere", 200), step=200, metrics={"loss": 2.0})
+        run.saved(save(cli.home / "out", 200), step=200, metrics={"loss": 2.0})
         until(lambda: {100, 200} <= committed(cli).keys())
         until(lambda: all({"hot", "cold"} == {r["tier"] for r in one["replicas"]} for one in committed(cli).values()))
         assert committed(cli)[200]["metrics"] == {"loss": 2.0}
@@ -188,14 +193,13 @@ def test_status_shows_what_it_finds_wrong_and_that_it_hangs(cli):
         (bad / ".git").mkdir()
         (bad / ".git" / "config").write_text("x")
         until(lambda: state(cli.home)["problems"])
-        problems = cli.ok("status")["problems"]
-        assert any("step-100" in one["what"] for one in problems)
+        until(lambda: any("step-100" in one["what"] for one in problems(cli)))
         watch.process.send_signal(signal.SIGSTOP)
         old = state(cli.home) | {"alive_at": "2026-01-01T00:00:00Z"}
         (cli.home / "ledger.watch.json").write_text(json.dumps(old))
-        assert any("no sign of life" in one["what"] for one in cli.ok("status")["problems"])
+        assert any("no sign of life" in one["what"] for one in problems(cli))
         (cli.home / "ledger.watch.json").write_text("{")
-        assert any("no state that can be read" in one["what"] for one in cli.ok("status")["problems"])
+        assert any("no state that can be read" in one["what"] for one in problems(cli))
         watch.process.send_signal(signal.SIGCONT)
 
 

@@ -30,12 +30,14 @@ parent's. A program that ends well exits with 0, on an error that is none of
 these with 1, interrupted with 130.
 
 Messages are one line: they name the value and the rule it broke. Put foreign
-values through `quoted`, which makes control characters harmless.
+values through `quoted`, which makes control characters harmless. Addresses in
+them are without passwords and tokens, whoever put them there (`without_secrets`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, TypedDict
+import re
+from typing import TYPE_CHECKING, ClassVar, Final, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,11 +71,21 @@ __all__ = [
     "Unsteady",
     "Usage",
     "quoted",
+    "without_secrets",
 ]
 
 EXIT_OK = 0
 EXIT_UNEXPECTED = 1
 EXIT_INTERRUPTED = 130
+
+_ADDRESS: Final = re.compile(
+    r"""(?P<scheme>[a-z][a-z0-9+.-]*)://
+        # All up to the last @ of what names the server; what is no port after a colon is a password with a / in it.
+        (?:(?P<user>[^\s'"/?\#:@]*)(?:(?:[^\s'"/?\#]*)|(?::(?!\d+(?:[/?\#\s'"]|$))[^\s'"]*))@)?
+        (?P<rest>[^\s'"?\#]*)
+        (?P<mark>[?\#])?(?P<more>(?:[^\s'"]*[^\s'".,;:)])?)""",
+    re.VERBOSE | re.IGNORECASE,
+)
 
 
 class _Required(TypedDict):
@@ -107,8 +119,8 @@ class LakemarkError(Exception):
     """The kind that scripts see of a class which only our own handlers tell from its parent."""
 
     def __init__(self, message: str, *, advice: str) -> None:
-        super().__init__(message)
-        self.advice = advice
+        super().__init__(without_secrets(message))
+        self.advice = without_secrets(advice)
 
     @property
     def kind(self) -> str:
@@ -280,5 +292,21 @@ def quoted(value: object, *, limit: int = 120) -> str:
     Line breaks, control characters, bidirectional overrides and lone surrogates
     come out as escapes.
     """
-    text = repr(value)
+    # First: what is cut off may lack what tells where a password ends.
+    text = repr(without_secrets(value) if isinstance(value, str) else value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def without_secrets(text: str) -> str:
+    """The text with every address (`scheme://…`) in it as it may be shown: without password, token, query and fragment.
+
+    Over SSH the user stays, who is no secret. The same again changes nothing. Whatever shows an address that somebody gave
+    uses this: in an answer, a log, an entry, a file that others read.
+    """
+    return _ADDRESS.sub(_shown, text) if "://" in text else text
+
+
+def _shown(found: re.Match[str]) -> str:
+    user = found["user"] if found["user"] and found["scheme"].lower().endswith("ssh") else None
+    end = f"{found['mark']}…" if found["mark"] and found["more"] else f"{found['mark'] or ''}{found['more']}"
+    return f"{found['scheme']}://{f'{user}@' if user else ''}{found['rest']}{end}"

@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from lakemark.background import hold_to_limits
-from lakemark.errors import Corrupt, Denied, LakemarkError, Misconfigured, NoRoom, NotFound, StoreUnavailable
+from lakemark.errors import (
+    Corrupt,
+    Denied,
+    LakemarkError,
+    Misconfigured,
+    NoRoom,
+    NotFound,
+    StoreUnavailable,
+    without_secrets,
+)
 from lakemark.ports import (
     CheckpointStore,
     DataVersions,
@@ -385,13 +394,13 @@ def refresh_mirror(parts: Parts) -> str | None:
 def mirrored(path: Path, ledger: str, *, base: Path) -> tuple[str, Mapping[str, Mapping[str, str]]]:
     """Makes the mirror of a ledger named by URL or path.
 
-    Answers its name as the configuration keeps it, and the tiers it tells how to reach: name -> keys.
+    Answers its name as the configuration keeps it, without a password, and the tiers it tells how to reach: name -> keys.
     """
     from lakemark.adapters.git_mirror import refresh, tiers
 
     remote = str((base / ledger).absolute()) if (base / ledger).is_dir() else ledger
     refresh(path, remote)
-    return remote, tiers(path)
+    return without_secrets(remote), tiers(path)
 
 
 def ledger_tips(settings: Settings) -> Mapping[str, str]:

@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NoReturn
 
-from lakemark.adapters.files import fsync_directory, os_errors, remove_tree, rename_new
+from lakemark.adapters.files import fsync_directory, os_errors, remove_tree, rename_new, write_new
 from lakemark.adapters.git import GitLedger, Remote, init
 from lakemark.adapters.git_refs import tips
 from lakemark.adapters.git_tree import git_errors, opened, read_blob
-from lakemark.errors import Denied, Misconfigured, NotFound, Refused, StoreUnavailable, quoted
+from lakemark.errors import Denied, Misconfigured, NotFound, Refused, StoreUnavailable, quoted, without_secrets
 from lakemark.model.entry import Draft, Entry, Stamp
 from lakemark.model.ledger import RunState
 from lakemark.model.site_ledger import SiteState, TierSeen
@@ -39,6 +39,8 @@ _RIGHTS: Final = (
 )
 _PROGRESS: Final = re.compile(rb"[^\r\n]*\r(?!\n)")
 _REWRITTEN: Final = ("non-fast-forward", "[rejected]")
+_KEPT_BEGINS: Final = "# The ledger's address with its password; nobody else may read this file."
+_KEPT: Final = re.compile(re.escape(_KEPT_BEGINS) + r'\n\[url "[^\n]*\n\tinsteadOf = [^\n]*\n')
 _NOWHERE: Final = (
     "does not appear to be a git repository",
     "couldn't find remote ref",
@@ -64,23 +66,43 @@ class ReadOnlyLedger(GitLedger):
 def refresh(path: Path, remote: str, *, patience_seconds: float = 120.0) -> None:
     """Brings every branch of the ledger at `remote` into the mirror at `path`, all of them or none.
 
-    The mirror is made if need be; one that can't be filled is not. Raises Refused where the history was replaced, Denied,
-    NotFound (no ledger there), StoreUnavailable (also where it says nothing for `patience_seconds`), Misconfigured (no git).
+    The mirror is made if need be; one that can't be filled is not. A password in `remote` is kept in the mirror's own
+    configuration, which this user alone may read, and need not be given again. Raises Refused where the history was replaced,
+    Denied, NotFound (no ledger there), StoreUnavailable (also where it says nothing for `patience_seconds`), Misconfigured
+    (no git).
     """
     if path.exists():
         init(path)
-        _fetch(path, remote, patience_seconds)
+        with os_errors(path):
+            _keep_secret(path, remote)
+        _fetch(path, without_secrets(remote), patience_seconds)
         return
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with os_errors(path):
         try:
             init(draft)
-            _fetch(draft, remote, patience_seconds)
+            _keep_secret(draft, remote)
+            _fetch(draft, without_secrets(remote), patience_seconds)
             with suppress(FileExistsError):  # another process made it meanwhile
                 rename_new(draft, path)
             fsync_directory(path.parent)
         finally:
             remove_tree(draft)
+
+
+def _keep_secret(path: Path, remote: str) -> None:
+    """So that git, told the address without its password, asks with it: a command line can be read by every process."""
+    shown = without_secrets(remote)
+    if shown == remote:
+        return
+    config = path / "config"
+    before = _KEPT.sub("", config.read_text(encoding="utf-8"))
+    given, asked = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (remote, shown))
+    draft = config.with_name(f".config.{uuid.uuid4().hex}")
+    text = f'{before}{_KEPT_BEGINS}\n[url "{given}"]\n\tinsteadOf = "{asked}"\n'
+    write_new(draft, text.encode(), mode=0o600)
+    draft.rename(config)
+    fsync_directory(path)
 
 
 def _fetch(path: Path, remote: str, patience_seconds: float) -> None:

@@ -211,8 +211,8 @@ def _addresses(here: Session) -> dict[str, str]:
     }
     if here.settings.data is not None:
         found["lakefs"] = here.settings.data.endpoint
-    url = here.parts.keys.get("PREFECT_API_URL")
-    return found | ({"prefect": url} if url else {})
+    api = PrefectApi.of(here.parts.keys)
+    return found | ({"prefect": api.url} if api else {})
 
 
 def require_listening(url: str) -> None:

@@ -13,7 +13,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from lakemark.errors import Denied, Misconfigured, StoreUnavailable, quoted
+from lakemark.errors import Denied, Misconfigured, StoreUnavailable, quoted, without_secrets
 
 DEPLOYMENT: Final = ("rollback", "rollback")
 _UNAUTHORISED: Final = (401, 403)
@@ -63,8 +63,8 @@ class PrefectApi:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> PrefectApi | None:
-        """The server that the environment names; None where it names none."""
-        url = environ.get("PREFECT_API_URL")
+        """The server that the environment names; None where it names none. What may be secret in its address is left out."""
+        url = _address(environ.get("PREFECT_API_URL"))
         return cls(url.rstrip("/"), environ.get("PREFECT_API_AUTH_STRING")) if url else None
 
     def page_of(self, flow_run: str) -> str:
@@ -205,6 +205,11 @@ class PrefectApi:
 def in_words(error: Exception) -> str:
     """Why a connection failed, without the system's number of it."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _address(given: str | None) -> str | None:
+    """PREFECT_API_URL as it may be shown: requests need no more of it, the password has a variable of its own."""
+    return without_secrets(given).partition("?")[0].partition("#")[0] if given else None
 
 
 def tag_of(rollback: str) -> str:

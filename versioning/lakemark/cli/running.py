@@ -17,7 +17,7 @@ from lakemark.cli.options import Options, taken
 from lakemark.cli.output import plain
 from lakemark.cli.registry import application, named, nearest
 from lakemark.cli.session import Answer, Session, begin
-from lakemark.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNEXPECTED, LakemarkError, Usage
+from lakemark.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_UNEXPECTED, LakemarkError, Usage, without_secrets
 
 __all__ = ["execute"]
 
@@ -111,7 +111,7 @@ _Interrupted = _InterruptedError("interrupted", advice="Give the same command ag
 
 def _failed(error: Exception, options: Options) -> int:
     if options.verbose:
-        traceback.print_exception(error)
+        sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
     known = isinstance(error, LakemarkError)
     code = error.exit_code if isinstance(error, LakemarkError) else EXIT_UNEXPECTED
     if options.json:
@@ -121,7 +121,7 @@ def _failed(error: Exception, options: Options) -> int:
     if isinstance(error, LakemarkError) and known:
         sys.stderr.write(f"lakemark: {plain(error.message)}\n  {plain(error.advice)}\n")
     else:
-        sys.stderr.write(f"lakemark: unexpected {type(error).__name__}: {plain(error)}\n")
+        sys.stderr.write(f"lakemark: unexpected {type(error).__name__}: {plain(without_secrets(str(error)))}\n")
         sys.stderr.write("  Give the same command with --verbose and report what it prints.\n")
     return code
 
@@ -129,7 +129,7 @@ def _failed(error: Exception, options: Options) -> int:
 def _unexpected(error: Exception) -> dict[str, dict[str, object]]:
     detail = {
         "kind": "Unexpected",
-        "message": f"{type(error).__name__}: {error}",
+        "message": without_secrets(f"{type(error).__name__}: {error}"),
         "advice": "Give the same command with --verbose and report what it prints.",
         "exit_code": EXIT_UNEXPECTED,
     }

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from lakemark.cli.output import plain, table
 from lakemark.cli.session import Answer, Session, session, would
-from lakemark.errors import Misconfigured, Refused
+from lakemark.errors import Misconfigured, Refused, without_secrets
 
 if TYPE_CHECKING:
     from lakemark.sandbox.plan import Plan
@@ -137,7 +137,7 @@ def next_steps(here: Session) -> list[str]:
     wanted = here.settings.sandbox
     if not (wanted.s3 or wanted.lakefs or wanted.prefect):
         return []
-    url = here.parts.keys.get("PREFECT_API_URL", "")
+    url = without_secrets(here.parts.keys.get("PREFECT_API_URL", ""))
     lines = directions.login(url.removesuffix("/api"), wanted.dir) if wanted.prefect and url else []
     return [*lines, f"to end the servers: {directions.command(here.parts.loaded.file, 'down')}"]
 

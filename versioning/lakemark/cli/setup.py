@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from lakemark.cli.output import short, table
 from lakemark.cli.session import Answer, Session, session, would
-from lakemark.errors import Denied, LakemarkError, Misconfigured, Usage, quoted
+from lakemark.errors import Denied, LakemarkError, Misconfigured, Usage, quoted, without_secrets
 
 if TYPE_CHECKING:
     from lakemark.site import Parts
@@ -89,7 +89,9 @@ def _require_profile(profile: str, ledger: str | None) -> None:
 def _would_make(file: Path, profile: str, ledger: str | None) -> Answer:
     mine = file.with_name(LEDGER)
     if profile == "reader":
-        return would(f"mirror {ledger} at {mine}", f"write {file}, if it is not there", config=str(file))
+        return would(
+            f"mirror {without_secrets(str(ledger))} at {mine}", f"write {file}, if it is not there", config=str(file)
+        )
     begun = f"keep {file} as it is" if file.exists() else f"write {file} for the profile {profile}"
     return would(begun, f"make the ledger {mine}", "claim the tiers in reach", config=str(file))
 

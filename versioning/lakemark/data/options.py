@@ -12,6 +12,7 @@ from lakemark.data.cache import Cache
 from lakemark.data.errors import DataError
 from lakemark.data.reads import ReadLog
 from lakemark.data.server import Server
+from lakemark.trainer.code import without_secrets
 
 if TYPE_CHECKING:
     from lakemark.trainer import Run
@@ -34,7 +35,8 @@ def server(endpoint: str | None, *, environ: Mapping[str, str] = os.environ) -> 
         raise DataError("no lakeFS server: set LAKEFS_ENDPOINT, or read through a run that was opened with data")
     names = ("LAKEFS_ACCESS_KEY_ID", "LAKEFS_SECRET_ACCESS_KEY")
     key, secret = (_secret(name, environ) for name in names)
-    return Server(said.rstrip("/").removesuffix("/api/v1"), key, secret)
+    # Requests use its host alone; what else is in it must not get into messages.
+    return Server(without_secrets(said).rstrip("/").removesuffix("/api/v1"), key, secret)
 
 
 def cache(folder: str | None, size_bytes: int | None, *, environ: Mapping[str, str] = os.environ) -> Cache | None:

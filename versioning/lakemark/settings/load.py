@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from lakemark.errors import Misconfigured
+from lakemark.errors import Misconfigured, without_secrets
 from lakemark.settings.document import Document, Key, Value, parse
 from lakemark.settings.environment import overridden
 from lakemark.settings.schema import Settings, read_settings
@@ -137,7 +137,9 @@ def _leaves(value: Value, key: Key) -> Iterator[tuple[Key, Value]]:
 
 
 def _masked(key: Key, value: Value) -> Value:
-    if key not in _MASKED or not isinstance(value, str):
+    if not isinstance(value, str):
         return value
+    if key not in _MASKED:
+        return without_secrets(value)
     parts = urlsplit(value)
     return f"{parts.scheme}://{parts.netloc}/…"

@@ -87,10 +87,11 @@ def _origin(common: str) -> str | None:
         return None
     _, mark, section = config.partition('[remote "origin"]')
     found = _URL.search(section.partition("\n[")[0]) if mark else None
-    return None if found is None else _without_secrets(found[1])
+    return None if found is None else without_secrets(found[1])
 
 
-def _without_secrets(address: str) -> str:
+def without_secrets(address: str) -> str:
+    """A URL without user, password, query and fragment."""
     if "://" not in address:
         return address
     parts = urlsplit(address)
