@@ -62,9 +62,12 @@ class Dcp(OfFolders):
         sharded.look_beside(contents)
         if ".metadata.tmp only" in contents.problems:
             contents.problems.remove("temporary file .metadata.tmp left")
-        if folder.parent.name.startswith(_REPLICA):
+        if folder.parent.name.startswith(_REPLICA) and ".metadata" not in folder.files:
+            # Not whole: it goes with no step, and who clears up must be told of it.
+            contents.problems.append("the loader's state of one replica of torchft, without .metadata")
+        elif folder.parent.name.startswith(_REPLICA):
             return replace(contents.found(FRAMEWORK, self.step(folder)), verdict=Verdict.MARKER, why=_KEPT_WITH)
-        if contents.present and _OF_A_STEP.isdisjoint({*contents.present, *contents.possible}):
+        elif contents.present and _OF_A_STEP.isdisjoint({*contents.present, *contents.possible}):
             contents.problems.append(f"{', '.join(ordered(contents.present))} alone")
         contents.check()
         return contents.found(FRAMEWORK, self.step(folder))
