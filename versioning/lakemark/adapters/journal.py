@@ -61,6 +61,9 @@ DROP TABLE digests
 """Journals of version 1 had no marks: their files are known without one."""
 
 
+_TAKES_NOTHING: Final = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+
+
 class SqliteJournal:
     """`ports.Journal` in one file, for any number of threads and processes of one node. Every write is durable on return."""
 
@@ -73,6 +76,7 @@ class SqliteJournal:
         self._kept_digests = kept_digests
         self._lock = RLock()
         self._process = os.getpid()
+        self._only_read = False
         with os_errors(path):
             make_directories(path.parent)
         with self._errors():
@@ -169,6 +173,12 @@ class SqliteJournal:
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         with self._reading() as connection:
+            if self._only_read:
+                # There may be room again, or the right to write.
+                anew = self._for_writing()
+                connection.close()
+                self._connection, self._only_read = anew, False
+        with self._reading() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -179,6 +189,34 @@ class SqliteJournal:
                 raise
 
     def _opened(self) -> sqlite3.Connection:
+        """For writing; where its disk takes nothing, for reading alone: who only asks needs no more, and a write says why."""
+        try:
+            return self._for_writing()
+        except sqlite3.OperationalError as error:
+            found = self._for_reading() if (error.sqlite_errorcode & 0xFF) in _TAKES_NOTHING else None
+            if found is None:
+                raise
+            self._only_read = True
+            return found
+
+    def _for_reading(self) -> sqlite3.Connection | None:
+        """None where that can't be had either, or the file is of another version."""
+        address = f"{self._path.absolute().as_uri()}?mode=ro"
+        try:
+            connection = sqlite3.connect(
+                address, uri=True, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.OperationalError:
+            return None
+        try:
+            if connection.execute("PRAGMA user_version").fetchone() == (VERSION,):
+                return connection
+        except sqlite3.OperationalError:
+            pass
+        connection.close()
+        return None
+
+    def _for_writing(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("PRAGMA journal_mode = WAL")

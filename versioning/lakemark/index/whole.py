@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from lakemark.errors import Corrupt, LakemarkError, NotFound, StoreUnavailable
+from lakemark.errors import Corrupt, Denied, LakemarkError, NoRoom, NotFound, StoreUnavailable
 from lakemark.index import database, filling, reading
 from lakemark.index.filling import Row
 from lakemark.index.reading import Line, Page, Selection
@@ -105,7 +105,8 @@ class Index:
     def catch_up(self, source: Source) -> None:
         """Takes in what `source` has more. A history that is no continuation is taken in anew, with an alarm.
 
-        Raises StoreUnavailable where others keep filling it, Refused where the disk is full, Denied.
+        Where it can't be written any more, a private one takes its place. Raises StoreUnavailable where others keep filling
+        it; where that one can't be written either, NoRoom or Denied.
         """
         self._source = source
         for _ in range(_TRIES):
@@ -118,6 +119,11 @@ class Index:
                 # Whoever holds the file may be filling it with the same: only where nothing came of that, go elsewhere.
                 if self._asked(_tips) == known:
                     self._go_aside()
+            except (Denied, NoRoom):
+                # Opened before its disk was full or read-only: readers need it, and it is worth nothing of its own.
+                if self._read_only or self.path != self._shared:
+                    raise
+                self._go_aside()
         raise StoreUnavailable(f"the index {self.path} can't keep up with its ledger", advice="Try again.")
 
     def _fill(self, source: Source, tips: Mapping[str, str], known: Mapping[str, str]) -> None:
