@@ -52,7 +52,8 @@ def test_weights_alone_are_committed_and_said_to_be_weights(world):
     assert (record.resumable, record.gaps) == (False, ("no optimizer", "no scheduler", "no rng"))
     assert f"{RUN}@2: weights only: not resumable" in swept.said
     entry = [entry for entry, _ in world.ledger.entries(RUN) if entry.kind == "committed"][-1]
-    assert entry.body["notes"] == ["weights only: not resumable"]
+    assert entry.body["notes"][0] == "weights only: not resumable"
+    assert "--needs-no optimizer scheduler rng" in entry.body["notes"][1]
 
 
 def test_a_step_that_lost_a_role_is_not_committed_and_says_which(world):

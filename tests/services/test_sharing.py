@@ -12,6 +12,7 @@ from lakemark.services.appending import checkpoint
 from lakemark.services.commit import Commit, commit
 from lakemark.services.restore import restore
 from lakemark.services.sweep import sweep
+from lakemark.services.unshare import unshare_due
 from tests.services.on_disk import hf
 from tests.services.world import OUT, RUN, World
 
@@ -110,17 +111,26 @@ def test_while_all_slower_tiers_are_away_it_is_un_shared_at_once():
     assert world.kinds() == ["opened", "attempt", "committed", "verified"]
 
 
-def test_after_the_time_that_may_be_lost_it_is_un_shared():
-    """A slower tier is there, and never takes it."""
+def test_while_the_slower_tiers_take_nothing_it_is_un_shared_at_once():
+    """They are passed by like ones that are away."""
     world = World()
     alone(world, rpo=timedelta(minutes=30), residence={})
     world.shelves["warm"].reachable = True
     site = world.site()
-    full = replace(site, tiers={"hot": site.hot, "warm": Full(site.tiers["warm"])})
-    sweep(full)
+    sweep(replace(site, tiers={"hot": site.hot, "warm": Full(site.tiers["warm"])}))
+    assert not world.at(100).replicas[world.hot.place].linked
+    assert not overwritten(world)
+
+
+def test_after_the_time_that_may_be_lost_it_is_un_shared():
+    """A slower tier is there, and has not got it yet."""
+    world = World()
+    alone(world, rpo=timedelta(minutes=30), residence={})
+    sweep(world.site(), move=False)
+    assert unshare_due(world.site(), RUN, slower=["warm"]) == []
     assert world.at(100).replicas[world.hot.place].linked
     world.clock.wait(minutes=31)
-    sweep(full)
+    assert unshare_due(world.site(), RUN, slower=["warm"]) == []
     assert not world.at(100).replicas[world.hot.place].linked
     assert not overwritten(world)
 
