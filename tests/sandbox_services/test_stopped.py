@@ -13,7 +13,9 @@ import pytest
 from lakemark.sandbox import demo, directions, processes, services
 from lakemark.sandbox.deployments import Deployments
 
-PROGRAM = [sys.executable, "-c", "from lakemark.cli import main; main()"]
+# Whoever runs the tests in the background has Ctrl-C ignored, and so would what they start.
+LISTENING = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+PROGRAM = [sys.executable, "-c", f"{LISTENING}from lakemark.cli import main; main()"]
 NAMES = ("prefect-server", "seaweedfs", "lakefs", "prefect-worker")
 
 
@@ -63,7 +65,7 @@ def test_an_interruption_before_there_is_a_command_is_no_traceback(tmp_path):
     """Importing takes a while on a busy machine: the signal falls into that."""
     hook = "import os, signal, sys\nsys.meta_path.insert(0, type('Stop', (), {'find_spec': staticmethod(\n"
     hook += "    lambda name, *_: os.kill(os.getpid(), signal.SIGINT) if name == 'cyclopts' else None)}))\n"
-    code = hook + "from lakemark.cli import main\nsys.argv = ['lakemark', 'ls']\nmain()"
+    code = LISTENING + hook + "from lakemark.cli import main\nsys.argv = ['lakemark', 'ls']\nmain()"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (130, "")
     assert "Traceback" not in done.stderr

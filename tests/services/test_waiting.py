@@ -47,7 +47,7 @@ def test_whole_saves_that_wait_for_room_are_noted_until_they_are_committed(full)
     now = noted(full)[0].since + timedelta(minutes=90)
     (problem,) = problems_of_room(RUN, noted(full), now=now)
     assert (problem.colour, problem.since) == (RED, noted(full)[0].since)
-    assert problem.what.startswith(f"2 whole save(s) of {RUN} wait for room, the first for 90 min: ")
+    assert problem.what.startswith(f"2 whole save(s) of {RUN} wait for room, the first for 1h 30m: ")
     full.hot.free_share = 1.0
     full.sweep()
     assert noted(full) == []
