@@ -196,3 +196,14 @@ def test_digests_of_the_oldest_files_are_forgotten_once_there_are_many(tmp_path)
     assert left == list(range(503, 600))  # the last look was at the 513th
     assert journal.all_known(files)
     journal.close()
+
+
+def test_one_that_was_opened_for_reading_alone_takes_what_it_is_told_once_it_can(tmp_path):
+    SqliteJournal(tmp_path / "journal").close()
+    journal = SqliteJournal(tmp_path / "journal")
+    journal._connection.close()
+    journal._connection, journal._only_read = journal._for_reading(), True  # as where its disk took nothing
+    assert journal.seen() == ()
+    journal.saw("here", {"r1": "a" * 40})
+    assert [one.branch for one in journal.seen()] == ["r1"]
+    journal.close()

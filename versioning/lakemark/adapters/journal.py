@@ -137,7 +137,7 @@ class SqliteJournal:
 
     def saw(self, source: str, tips: Mapping[str, str]) -> None:
         rows = [(source, branch, revision) for branch, revision in tips.items()]
-        with self._lock, self._reading() as connection:
+        with self._lock, self._writable() as connection:
             # It follows every append: without the fsync, which the next durable write brings. A kill loses nothing.
             connection.execute("PRAGMA synchronous = NORMAL")
             try:
@@ -171,14 +171,18 @@ class SqliteJournal:
             yield self._connection
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _writable(self) -> Iterator[sqlite3.Connection]:
+        """As `_reading`; one that was opened for reading alone is opened anew: there may be room again, or the right to write."""
         with self._reading() as connection:
             if self._only_read:
-                # There may be room again, or the right to write.
                 anew = self._for_writing()
                 connection.close()
                 self._connection, self._only_read = anew, False
-        with self._reading() as connection:
+            yield self._connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._writable() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
