@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import datetime
@@ -19,6 +20,7 @@ from lakemark.ports import Directory, KnownFile
 
 VERSION: Final = 2
 _WAIT_SECONDS: Final = 30.0
+_LOOK_AGAIN_SECONDS: Final = 0.01
 _KEPT_DIGESTS: Final = 100_000
 """About 150 bytes each. One that is gone costs a reading of its file."""
 _SIGN: Final = 2**63
@@ -223,7 +225,7 @@ class SqliteJournal:
     def _for_writing(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
         try:
-            connection.execute("PRAGMA journal_mode = WAL")
+            _keep_a_log(connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN IMMEDIATE")
             self._make_tables(connection)
@@ -304,3 +306,21 @@ def _signed(number: int) -> int:
 def _path(path: Path) -> bytes:
     """Of a directory that has several names, the one with no link in it."""
     return os.fsencode(os.path.realpath(path))
+
+
+def _keep_a_log(connection: sqlite3.Connection) -> None:
+    """Turns to write-ahead logging, in which readers and a writer don't wait for each other.
+
+    Raises sqlite3.OperationalError where somebody else keeps the file locked for longer than any other wait here.
+    """
+    ends = time.monotonic() + _WAIT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            # Two that turn a new file at once would wait for each other: SQLite refuses both, its own patience unasked.
+            if (error.sqlite_errorcode & 0xFF) != sqlite3.SQLITE_BUSY or time.monotonic() > ends:
+                raise
+            time.sleep(_LOOK_AGAIN_SECONDS)
+        else:
+            return
