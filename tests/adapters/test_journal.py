@@ -3,6 +3,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,18 @@ def test_all_or_nothing(journal):
         journal.remember(files(), record="a" * 64, why="x")
     assert journal.known(FILE) is None
     journal.remember([FILE], record="a" * 64, why="x")
+
+
+def test_a_new_one_that_somebody_is_making_is_waited_for(tmp_path):
+    path = tmp_path / "journal.db"
+    maker = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    maker.execute("BEGIN IMMEDIATE")
+    maker.execute("CREATE TABLE theirs (one)")
+    made = threading.Timer(0.3, maker.execute, ["COMMIT"])
+    made.start()
+    with closing(maker), closing(SqliteJournal(path)) as journal:
+        made.join()
+        assert journal.known(FILE) is None
 
 
 def test_many_writers(tmp_path):
