@@ -297,6 +297,21 @@ def quoted(value: object, *, limit: int = 120) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def raised_in(error: BaseException, package: str) -> bool:
+    """Whether `error` came out of `package` or of what that called.
+
+    Vendors let AttributeError, KeyError, TypeError and ValueError pass where a server's answer is not what they expect. The
+    same exceptions out of our own lines are mistakes of ours, and no advice about somebody's server mends those.
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        name = str(trace.tb_frame.f_globals.get("__name__", ""))
+        if name == package or name.startswith(package + "."):
+            return True
+        trace = trace.tb_next
+    return False
+
+
 def without_secrets(text: str) -> str:
     """The text with every address (`scheme://…`) in it as it may be shown: without password, token, query and fragment.
 

@@ -452,8 +452,7 @@ def inodes_stay(path: Path) -> bool:
 def require_keepable(path: Path, members: Sequence[Path] = ()) -> None:
     """Raises Refused where no tier could keep what lies there; also NotFound, Denied. Needs no site."""
     from lakemark.adapters.files import os_errors
-    from lakemark.adapters.tree_landing import place_of
-    from lakemark.adapters.tree_scan import scan
+    from lakemark.adapters.tree_scan import place_of, scan
 
     with os_errors(path):
         scan(*place_of(path, members))

@@ -43,9 +43,8 @@ from lakemark.adapters.files import fsync_directory, os_errors, write_new
 from lakemark.adapters.pool import Buffers, run_all
 from lakemark.adapters.s3_place import Credentials, NotOffered, S3Place, as_ours
 from lakemark.adapters.s3_streams import Body, Part, Rate
-from lakemark.adapters.vendors import raised_in
 from lakemark.adapters.workbench import Workbench
-from lakemark.errors import AnswerDamaged, Corrupt, Denied, Misconfigured, NotFound, StoreUnavailable, quoted
+from lakemark.errors import AnswerDamaged, Corrupt, Denied, Misconfigured, NotFound, StoreUnavailable, quoted, raised_in
 from lakemark.ports.store import Expiry, Usage
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from lakefs_client import models
 from lakefs_client.client import LakeFSClient
 
 from lakemark.adapters import lakefs_errors as errors
-from lakemark.adapters.vendors import raised_in
-from lakemark.errors import NotFound, StoreUnavailable, Usage, quoted
+from lakemark.errors import NotFound, StoreUnavailable, Usage, quoted, raised_in
 from lakemark.model.data_ids import is_commit_id
 from lakemark.ports.data import DataCommit
 

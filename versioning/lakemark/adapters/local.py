@@ -17,8 +17,7 @@ from lakemark.adapters.marks import known_file
 from lakemark.adapters.matching import digest_of, matches
 from lakemark.adapters.restoring import restore_tree
 from lakemark.adapters.restoring_parts import restore_parts
-from lakemark.adapters.tree_landing import place_of
-from lakemark.adapters.tree_scan import scan
+from lakemark.adapters.tree_scan import place_of, scan
 from lakemark.errors import NotFound, quoted
 from lakemark.model.canonical import JSON, parse
 from lakemark.model.checkpoint import Manifest

@@ -24,8 +24,8 @@ from lakemark.adapters.files import fsync_directory, os_errors
 from lakemark.adapters.pool import Buffers, run_all
 from lakemark.adapters.tree_files import keep_rights, sealed_rights
 from lakemark.adapters.tree_identity import Change, FileIdentity
-from lakemark.adapters.tree_scan import Seen, changed, gone, require_closed, require_unchanged, scan
-from lakemark.errors import Incomplete, NotFound, Refused, quoted
+from lakemark.adapters.tree_scan import Seen, changed, gone, place_of, require_closed, require_unchanged, scan
+from lakemark.errors import Incomplete, NotFound, quoted
 from lakemark.model.checkpoint import PART_SIZE_BYTES, File, FileType, Manifest, Role
 from lakemark.ports.local import KnownFile
 from lakemark.ports.work import Progress
@@ -96,23 +96,6 @@ def land_tree(source: Path, tree: Path, way: Way, *, progress: Progress, members
         newest_mtime_ns=max(seen.stat.st_mtime_ns for seen in found.values() if seen.type is FileType.FILE),
         taken=tuple(seen.known for seen in found.values() if seen.known is not None),
     )
-
-
-def place_of(source: Path, members: Sequence[Path]) -> tuple[Path, tuple[str, ...]]:
-    """What is to be scanned, a link to it resolved, and which paths in it; none: all.
-
-    Refused where members don't lie beneath the folder that `source` is in: then they are not one checkpoint.
-    """
-    if not members:
-        return Path(os.path.realpath(source)), ()
-    base = source.parent
-    if not all(member != base and member.is_relative_to(base) for member in members):
-        folders = len({member.parent for member in members})
-        raise Refused(
-            f"what {quoted(str(source))} consists of lies in {folders} folders, not all of them in {quoted(str(base))}",
-            advice="`lakemark inspect` of the folder above them says what belongs together, and by which path.",
-        )
-    return Path(os.path.realpath(base)), tuple(sorted({member.relative_to(base).as_posix() for member in members}))
 
 
 @dataclass(slots=True, kw_only=True)

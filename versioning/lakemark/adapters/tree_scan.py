@@ -79,6 +79,23 @@ class Seen:
         return (then.st_dev, who, then.st_size, then.st_mtime_ns) == (now.st_dev, whose, now.st_size, now.st_mtime_ns)
 
 
+def place_of(source: Path, members: Sequence[Path]) -> tuple[Path, tuple[str, ...]]:
+    """What is to be scanned, a link to it resolved, and which paths in it; none: all.
+
+    Refused where members don't lie beneath the folder that `source` is in: then they are not one checkpoint.
+    """
+    if not members:
+        return Path(os.path.realpath(source)), ()
+    base = source.parent
+    if not all(member != base and member.is_relative_to(base) for member in members):
+        folders = len({member.parent for member in members})
+        raise Refused(
+            f"what {quoted(str(source))} consists of lies in {folders} folders, not all of them in {quoted(str(base))}",
+            advice="`lakemark inspect` of the folder above them says what belongs together, and by which path.",
+        )
+    return Path(os.path.realpath(base)), tuple(sorted({member.relative_to(base).as_posix() for member in members}))
+
+
 def scan(source: Path, members: Sequence[str] = ()) -> dict[str, Seen]:
     """Everything below `source` (or the one file it is), by path, in order; of a directory only `members`, where given.
 

@@ -12,8 +12,7 @@ from typing import TypeAlias
 
 from lakemark.adapters.files import os_errors
 from lakemark.adapters.memory.disk import Folder, Inode, Link, MemoryDisk
-from lakemark.adapters.tree_landing import place_of
-from lakemark.adapters.tree_scan import Seen, gone, require_unchanged, scan
+from lakemark.adapters.tree_scan import Seen, gone, place_of, require_unchanged, scan
 from lakemark.errors import Incomplete, NotFound, Unsteady
 from lakemark.model.checkpoint import FileType, check_path, check_target
 from lakemark.ports import KnownFile

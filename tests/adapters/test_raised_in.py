@@ -11,8 +11,7 @@ from lakemark.adapters.git_tree import git_errors
 from lakemark.adapters.journal import SqliteJournal
 from lakemark.adapters.lakefs_server import Server
 from lakemark.adapters.s3_place import Credentials, S3Place
-from lakemark.adapters.vendors import raised_in
-from lakemark.errors import Misconfigured
+from lakemark.errors import Misconfigured, raised_in
 from lakemark.index.database import is_damage
 from lakemark.ports import KnownFile
 
