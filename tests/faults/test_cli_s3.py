@@ -106,6 +106,39 @@ def test_hot_is_not_released_on_rules_nobody_can_read(cli, s3_faults):
     assert {one["tier"] for one in cli("show", record)["replicas"]} == {"hot", "warm", "cold"}
 
 
+def told_of_warm(cli, *, code=0):
+    return [one for one in cli("status", code=code)["problems"] if "tier warm" in one["what"]]
+
+
+def test_status_names_the_bucket_whose_rules_nobody_can_read(cli, s3_faults):
+    s3_faults.on(faults.status(403, "AccessDenied"), operation="GetBucketLifecycle", times=None)
+    cli("sweep")
+    (told,) = told_of_warm(cli)
+    assert told["colour"] == "amber"
+    assert "can't be read" in told["what"]
+    assert "seen" in told["what"]
+    assert "expires: never" in told["next"]
+    file = cli.home / "lakemark.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("domain: array", "domain: array, expires: never"))
+    assert told_of_warm(cli) == []
+    file.write_text(text)
+    s3_faults.clear()
+    cli("sweep")
+    assert told_of_warm(cli) == []
+
+
+def test_status_is_red_where_a_bucket_removes_what_lies_there(cli, s3_faults):
+    rules = b"<LifecycleConfiguration><Rule><ID>a-day</ID><Status>Enabled</Status><Prefix></Prefix>"
+    rules += b"<Expiration><Days>1</Days></Expiration></Rule></LifecycleConfiguration>"
+    s3_faults.on(
+        lambda exchange: exchange.send(faults.Answer(200, (), rules)), operation="GetBucketLifecycle", times=None
+    )
+    cli("sweep")
+    (told,) = told_of_warm(cli, code=4)
+    assert (told["colour"], "a-day" in told["what"]) == ("red", True)
+
+
 def test_a_cursor_that_is_none_is_an_argument(cli):
     save(cli, 100)
     for cursor in ("9" * 30 + "." + "9" * 30 + ".r", "x.1.r", "1_0.1.r", "\uff11.1.r"):

@@ -25,7 +25,7 @@ from lakemark.model.instants import to_text
 from lakemark.model.ledger import Place
 from lakemark.model.site_ledger import tier_name
 from lakemark.model.soundness import in_words, lacks
-from lakemark.services import data_note
+from lakemark.services import data_note, store_note
 from lakemark.services.saves_status import problems_of_best, problems_of_refused, problems_without_record
 from lakemark.services.soundness import holds_of
 from lakemark.services.status import (
@@ -39,6 +39,7 @@ from lakemark.services.status import (
     problems_of,
     problems_of_data,
     problems_of_room,
+    problems_of_stores,
 )
 from lakemark.services.waiting_saves import WaitingSave, place_of
 from lakemark.settings import unused
@@ -77,6 +78,7 @@ def status() -> Answer:
     )
     problems += [problem for state in states for problem in _waiting(here, state, rules)]
     problems += _data_versions(here)
+    problems += _stores(here)
     watch = seen(here)
     watched = [state.run for state in states if not state.closed and state.run in rules.directories]
     problems += watch_problems(here, watch, watched=watched)
@@ -306,6 +308,21 @@ def _data_versions(here: Session) -> Iterator[Problem]:
     except (OSError, ValueError):
         what = "the note of what is wrong with data versions can't be read"
         yield Problem(colour=AMBER, what=what, next="lakemark sweep writes it anew.")
+
+
+def _stores(here: Session) -> Iterator[Problem]:
+    """By the note of the last pass: whoever asks for the state of things waits for no store."""
+    path = store_note.place_of(here.parts.loaded.home)
+    if not path.exists():
+        return
+    assured = {name: getattr(tier, "expires", None) == "never" for name, tier in here.settings.tiers.items()}
+    try:
+        note = store_note.StoreNote.read(json.loads(path.read_bytes()))
+    except (OSError, ValueError):
+        what = "the note of stores that remove things by themselves can't be read"
+        yield Problem(colour=AMBER, what=what, next="lakemark sweep writes it anew.")
+        return
+    yield from problems_of_stores(note, assured=assured, now=here.now)
 
 
 def _recent(here: Session, run: str) -> RunState:

@@ -11,7 +11,7 @@ from lakemark.model.entry import Means
 from lakemark.model.ledger import Place, RecordState, RunState
 from lakemark.model.site_ledger import SiteState, tier_name
 from lakemark.model.tiers import SKEW
-from lakemark.ports import Checkpoint, CheckpointStore, Identity, Site, Spooled
+from lakemark.ports import Checkpoint, CheckpointStore, Expiry, Identity, Site, Spooled
 
 T = TypeVar("T")
 
@@ -135,17 +135,21 @@ def _of_node(place: Place) -> str:
 def require_lasting(store: CheckpointStore) -> None:
     """Raises Refused where the place removes things by itself, or may: its replicas justify no release."""
     expiry = store.expires()
-    if expiry is None:
-        return
+    if expiry is not None:
+        what, advice = expiring(store.name, expiry)
+        raise Refused(what, advice=advice)
+
+
+def expiring(tier: str, expiry: Expiry) -> tuple[str, str]:
+    """(what is wrong, what to do) where the store of a tier removes things by itself, or may."""
     if not expiry.known:
-        raise Refused(
-            f"whether the store of the tier {store.name} removes objects by itself can't be read ({expiry.rule})",
-            advice="Let its keys read the bucket's lifecycle rules, or say `expires: never` in the tier; its replicas count for "
-            "nothing until then.",
+        return (
+            f"whether the store of the tier {tier} removes objects by itself can't be read ({expiry.rule})",
+            "Let its keys read the bucket's rules, or say `expires: never` in the tier; it counts for nothing till then.",
         )
-    raise Refused(
-        f"the store of the tier {store.name} removes objects by itself, by its rule {expiry.rule}",
-        advice="Take that rule away from the tier's prefix; until then its replicas count for nothing.",
+    return (
+        f"the store of the tier {tier} removes objects by itself, by its rule {expiry.rule}",
+        "Take that rule away from the tier's prefix; until then its replicas count for nothing.",
     )
 
 

@@ -14,7 +14,9 @@ from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.timeline import latest
 from lakemark.model.views import safe_at
 from lakemark.model.wording import ago
+from lakemark.services.appending import expiring
 from lakemark.services.data_note import DataNote
+from lakemark.services.store_note import StoreNote
 from lakemark.services.waiting_saves import ROOM, WaitingSave
 
 RED = "red"
@@ -176,6 +178,19 @@ def problems_of_data(note: DataNote) -> Iterator[Problem]:
     """What the last look at data versions found wrong: each of it may cost the data that checkpoints were trained with."""
     for one in note.wrong:
         yield Problem(colour=RED, what=f"{one.what}: {one.why}", since=one.since, next=one.next)
+
+
+def problems_of_stores(note: StoreNote, *, assured: Mapping[str, bool], now: datetime) -> Iterator[Problem]:
+    """Stores that the last pass saw removing things by themselves (red), or could not ask whether they do (amber).
+
+    assured: the site's tiers: whether its own word is that nothing expires there. A rule that was seen outweighs it.
+    """
+    for name, one in note.expiring.items():
+        if name not in assured or (assured[name] and not one.expiry.known):
+            continue
+        what, advice = expiring(name, one.expiry)
+        seen = f"{what}; seen {ago(now - one.at)} ago"
+        yield Problem(colour=RED if one.expiry.known else AMBER, what=seen, since=one.since, next=advice)
 
 
 def problems_of_watch(watch: WatchSeen, *, now: datetime, watched: Sequence[str] = ()) -> Iterator[Problem]:

@@ -32,6 +32,7 @@ from lakemark.services.register_tiers import ready, require_named
 from lakemark.services.release import drop_released, drop_unclaimed, unfinished
 from lakemark.services.soundness import look, require_sound
 from lakemark.services.sources import note_suspect
+from lakemark.services.store_note import note_stores
 from lakemark.services.tend_data import tend_data
 from lakemark.services.waiting_saves import need_bytes, waiting_of
 
@@ -106,6 +107,7 @@ def sweep(
     _part(result, "rollbacks", lambda: _rollbacks(site, result))
     if move:
         tiers, _ = present(site)
+        _part(result, "rules of stores", lambda: note_stores(site, [tier.name for tier in tiers]))
         away: set[str] = set()
         for run in site.ledger.runs():
             # Both need the whole run: while it is in memory.

@@ -42,6 +42,7 @@ from lakemark.services.open_watched import open_watched
 from lakemark.services.problems import Problems
 from lakemark.services.rounds import Done
 from lakemark.services.saves import Saves
+from lakemark.services.store_note import note_stores
 from lakemark.services.sweep import Swept, collect, sweep
 from lakemark.services.waiting_saves import WaitingSave, keep_note, need_bytes, unfinished_of, waiting_of
 
@@ -251,6 +252,8 @@ class Watch:
         if not runs:
             return False
         tiers, away = present(self.site)
+        with _gathering(away, "rules of stores"):
+            note_stores(self.site, [tier.name for tier in tiers])
         self._note("tiers", away)
         transient = any(one.transient for one in away)
         refusing: set[str] = set()
