@@ -3,10 +3,12 @@
 import dataclasses
 from collections.abc import Mapping
 from datetime import datetime
+from hashlib import sha256
 
 from lakemark.model.canonical import canonical
-from lakemark.model.entry import SITE, Contents, Draft, Entry, Means, Stamp, settled
+from lakemark.model.entry import SITE, Contents, Draft, Entry, Means, Signer, Stamp, settled
 from lakemark.model.instants import to_text
+from lakemark.model.measures import took
 from lakemark.model.record import DataRef, Record, record_for
 from lakemark.model.requests import Requests
 from tests.model.building import at, data, manifest
@@ -33,11 +35,12 @@ FORK = {"timeline": 1, "step": 100, "record": FIRST.id}
 
 def _committed(record):
     body = {"attempt": "a1", "supersedes": None, "conflicts_with": None, "linked": True, "source": "/out", **HOT}
+    body |= took("landed", 0.125, size_bytes=record.size_bytes)
     return Draft(kind="committed", timeline=1, body=body, contents=Contents(record=record), saved_at=record.saved_at)
 
 
-def _one(kind, record, *, reason=None, timeline=1, **body):
-    return Draft(kind=kind, timeline=timeline, body=body, record=record.id, reason=reason)
+def _one(kind, record, *, reason=None, timeline=1, contents=None, **body):
+    return Draft(kind=kind, timeline=timeline, body=body, record=record.id, reason=reason, contents=contents)
 
 
 def _run(kind, *, timeline=1, **body):
@@ -53,6 +56,29 @@ def _strange():
 
 _ASKED = {"rollback": "r1", "plan": {"to": 100}, "digest": "d" * 64, "requester": "ana@node-a"}
 _BOUND = FIRST.with_data((DVC, data("b", evidence="declared")))
+_MEASURED = dataclasses.replace(_BOUND, metrics={**_BOUND.metrics, "mmlu": 0.25})
+_DRILL = {
+    "drill": "d1",
+    "record": FIRST.id,
+    "node": "node-a",
+    "tier": "warm",
+    "restored_seconds": 3,
+    "ready_seconds": 4.5,
+    "size_bytes": 15,
+    "tree_digest": "9" * 64,
+    "objects_sampled": 2,
+    "data_ok": True,
+    "probe": {"exit": 0, "digest": "8" * 64},
+    "ok": True,
+}
+_FAN_OUT = {
+    "data": {"repository": "data", "commit": "a" * 64},
+    "items": [
+        {"record": SECOND.id, "relation": "trained_with", "why": "it read that commit"},
+        {"record": THIRD.id, "relation": "resumed_from", "why": "it goes on from step 200"},
+    ],
+}
+_PRUNE = {"prune": "p1", "plan": {"remove": 3}, "digest": "e" * 64}
 _PART = {"attempt": "a1", "step": 300, "ordinal": 0}
 OF_RUN = [
     _run("opened", data=[data().as_json()], parent=None, parts=1, watch={"node-a": "/out"}),
@@ -72,13 +98,39 @@ OF_RUN = [
         _one("replicated", one, **WARM, linked=False, proof="checksum", verified_at=to_text(at(9)))
         for one in (FIRST, SECOND)
     ),
+    _one(
+        "replicated",
+        THIRD,
+        tier="cold",
+        node=None,
+        part=1,
+        proof="read_back",
+        verified_at=to_text(at(9)),
+        **took("replicated", 2.25, size_bytes=15),
+    ),
     _run("verified", items=[{"record": FIRST.id, **WARM, "ok": True}], verified_at=to_text(at(10))),
     _run(
         "verified",
         items=[{"record": SECOND.id, **WARM, "ok": False, "damaged": ["w.npz"], "suspect": False}],
         verified_at=to_text(at(11)),
     ),
-    _run("drilled", items=[{"record": FIRST.id, "tier": "warm", "ok": True, "restored_seconds": 3, "data_ok": True}]),
+    _run("drilled", items=[_DRILL, _DRILL | {"drill": "d2", "tier": "cold", "ok": False}]),
+    _one(
+        "metric_added",
+        FIRST,
+        reason="the evaluation of Monday",
+        metrics={"mmlu": 0.25},
+        contents=Contents(record=_MEASURED),
+    ),
+    _one(
+        "restored",
+        FIRST,
+        to="/mnt/look",
+        roles=["weights"],
+        sources=[WARM | {"files": 2}],
+        restored_seconds=1.5,
+        size_bytes=30,
+    ),
     _run(
         "released",
         items=[{"record": FIRST.id, **HOT, "survivor": "warm", "survivor_verified_at": to_text(at(10)), "why": "age"}],
@@ -87,10 +139,36 @@ OF_RUN = [
     _one("held", SECOND, reason="for now", until=None),
     _one("released_hold", SECOND),
     _one("quarantined", THIRD, reason="loss spike"),
-    _run("pruned", items=[{"record": one.id, "reasons": ["old"], "thinned": False} for one in (SECOND, THIRD)]),
+    _one("quarantined", SECOND, reason="by mistake"),
+    _one("quarantine_lifted", SECOND, reason="it was another"),
+    dataclasses.replace(_run("quarantined", **_FAN_OUT), reason="duplicated rows"),
+    dataclasses.replace(_run("quarantine_lifted", **_FAN_OUT), reason="they were not"),
+    _run(
+        "pruned",
+        plan="e" * 64,
+        policy="f" * 64,
+        freed_bytes={"warm": 30, "hot": 15},
+        items=[
+            {
+                "record": one.id,
+                "reasons": ["old"],
+                "thinned": False,
+                "unexpected": one is THIRD,
+                "frees_bytes": {"warm": 15},
+            }
+            for one in (SECOND, THIRD)
+        ],
+    ),
     _one("unpruned", SECOND),
+    _run("prune_requested", **_PRUNE, requester="ana@node-a", expires_at=to_text(at(48)), flow_run=None),
+    _run("prune_approved", **_PRUNE, by="bob@node-b", alone=False),
+    _run("prune_refused", prune="p2", by="bob@node-b", expired=True),
     _run("rollback_requested", **_ASKED, expires_at=to_text(at(48)), flow_run=None),
-    _run("rollback_approved", rollback="r1", digest="d" * 64, by="bob@node-b", alone=False),
+    dataclasses.replace(
+        _run("rollback_approved", rollback="r1", digest="d" * 64, by="bob@node-b", alone=False),
+        signer=Signer(name="bob", key="SHA256:" + "k" * 43, signed="d" * 64, signature="-----BEGIN SSH SIGNATURE-----"),
+    ),
+    _run("rollback_reviewed", rollback="r1", by="cyd@node-b"),
     _run("rollback_requested", **_ASKED | {"rollback": "r2"}, expires_at=to_text(at(48)), flow_run="f7"),
     _run("rollback_refused", rollback="r2", by="bob@node-b", expired=False),
     _one(
@@ -123,6 +201,8 @@ OF_RUN = [
         inferred=False,
     ),
     _one("replica_refused", SECOND, tier="cold", node=None, why="another file has its name there"),
+    _run("attempt_ended", timeline=3, attempt="a1", cause="unknown", noticed_by="idle"),
+    _run("attempt_ended", timeline=3, attempt="a1", cause="node", noticed_by="resumed"),
     _run("closed", timeline=3),
     _run("reopened", timeline=3),
     _run("data_lost", timeline=3, items=[{"record": THIRD.id, **HOT, "why": "hot of node-a is ephemeral"}]),
@@ -133,13 +213,20 @@ OF_RUN = [
 ]
 _COMMIT = {"repository": "data", "commit": "a" * 64}
 _PIN = _COMMIT | {"pin": "lakemark-pin-1"}
+_POLICY = '{"default":{"keep_last":5}}'
 OF_SITE = [
+    _run("founded", timeline=0, id="5111ba71-c267-42cf-8c07-8b5d00b213d2", site="laptop"),
+    _run("policy_set", timeline=0, policy=sha256(_POLICY.encode()).hexdigest(), text=_POLICY),
+    dataclasses.replace(
+        _run("muted", timeline=0, problem="overdue:llama-7b", until=to_text(at(99))), reason="it waits for a disk"
+    ),
     *(
         _run("tier_registered", timeline=0, tier=name, id=letter * 32, domain=name, tier_kind=kind, **{"class": name})
         for name, letter, kind in (("hot", "1", "tree"), ("warm", "2", "s3"), ("cold", "3", "directory"))
     ),
+    _run("tier_moved", timeline=0, tier="cold", id="3" * 32, node=None),
     _run("tier_retired", timeline=0, tier="cold", id="3" * 32),
-    _run("node_seen", timeline=0, node="node-a"),
+    _run("node_seen", timeline=0, node="node-a", version="0.1.0", level=1, address="10.0.0.7"),
     _run("node_seen", timeline=0, node="node-b"),
     _run("node_retired", timeline=0, node="node-b"),
     _run("tier_renamed", timeline=0, tier="warm", to="array", id="2" * 32, node=None),
@@ -163,6 +250,11 @@ OF_SITE = [
         last_looked_at=to_text(at(2)),
     ),
     dataclasses.replace(_run("data_quarantined", timeline=0, **_COMMIT), reason="duplicated rows"),
+    dataclasses.replace(_run("data_quarantined", timeline=0, **_COMMIT | {"commit": "b" * 64}), reason="by mistake"),
+    dataclasses.replace(
+        _run("data_quarantine_lifted", timeline=0, **_COMMIT | {"commit": "b" * 64}), reason="it was another"
+    ),
+    _run("ledger_recovered", timeline=0, **{"from": ["the copy in cold"]}, entries=1, records=0, missing=[]),
     _run("pinned", timeline=0, **_PIN, nonce="n1", run=RUN),
     _run("pinned", timeline=0, **_PIN | {"pin": "lakemark-pin-2"}, nonce="n2", run=RUN),
     _run("unpinning", timeline=0, **_PIN),

@@ -1,17 +1,22 @@
 """A ledger will be read for years: a branch with every kind of entry as it is written now, read back, and folded."""
 
+import dataclasses
 import os
 
 import pytest
 
 from lakemark.model.canonical import canonical, parse
-from lakemark.model.entry import KINDS, SITE, Means, parsed
+from lakemark.model.entry import KINDS, SITE, Contents, Means, branch_of, parsed
 from lakemark.model.fold import fold
 from lakemark.model.site_ledger import fold_site
 from tests.model.branches import RUN, UNKNOWN, line, plain, written
 from tests.model.building import GOLDEN, check_golden
 
 FILE = GOLDEN / "branches.jsonl"
+NOT_ACTED_ON_YET = {
+    RUN: {"part_sealed", "part_replicated", "prune_requested", "prune_approved", "prune_refused"},
+    SITE: {"tier_moved"},
+}
 
 
 def rows():
@@ -44,6 +49,32 @@ def test_every_kind_is_there_and_one_that_is_none():
         assert ordered == list(range(1, len(ordered) + 1))
 
 
+def test_every_kind_is_on_the_branches_it_belongs_to():
+    seen = {kind: {row.branch for row, _ in map(read, rows()) if row.kind == kind} for kind in KINDS}
+    wanted = {"run": {RUN}, "site": {SITE}, "both": {RUN, SITE}}
+    assert seen == {kind: wanted[branch_of(kind)] for kind in KINDS}
+
+
+def test_what_each_kind_stops_where_it_is_not_known_is_written_with_it():
+    entries = [read(row)[0] for row in rows()]
+    assert {(entry.kind, entry.unknown_means) for entry in entries if entry.known} == {
+        (name, str(kind.unknown_means)) for name, kind in KINDS.items()
+    }
+
+
+@pytest.mark.parametrize("kind", [*NOT_ACTED_ON_YET[RUN], *NOT_ACTED_ON_YET[SITE], "muted", "closed"])
+@pytest.mark.parametrize("where", [RUN, SITE])
+def test_a_known_kind_that_is_not_acted_on_counts_as_it_says(kind, where):
+    """Reserved for later, or on a branch on which it means nothing: never passed over in silence."""
+    entry = next(entry for entry, _ in map(read, rows()) if entry.kind == kind)
+    state = fold(RUN, [(entry, Contents())]) if where == RUN else fold_site([entry])
+    acted = kind not in NOT_ACTED_ON_YET[where] and branch_of(kind) == ("run" if where == RUN else "site")
+    assert (state.unknown, state.blocked) == (([], Means.IGNORE) if acted else ([kind], KINDS[kind].unknown_means))
+    stricter = dataclasses.replace(entry, unknown_means="read_only")
+    state = fold(RUN, [(stricter, Contents())]) if where == RUN else fold_site([stricter])
+    assert state.blocked == (Means.IGNORE if acted else Means.READ_ONLY)
+
+
 @pytest.mark.parametrize("number", range(len(written().splitlines())))
 def test_every_entry_is_read_and_written_again_byte_for_byte(number):
     row = rows()[number]
@@ -52,13 +83,15 @@ def test_every_entry_is_read_and_written_again_byte_for_byte(number):
 
 def test_a_run_s_branch_adds_up():
     state = fold(RUN, branch(RUN))
-    assert state.unknown == [UNKNOWN] * 4
+    assert [kind for kind in state.unknown if kind == UNKNOWN] == [UNKNOWN] * 4
+    assert set(state.unknown) - {UNKNOWN} == NOT_ACTED_ON_YET[RUN]
     assert all(state.requests.of(entry.request) == [entry.sequence] for entry, _ in branch(RUN))
     check_golden("branches-run.json", plain(state))
 
 
 def test_the_site_s_branch_adds_up():
     state = fold_site(entry for entry, _ in branch(SITE))
-    assert state.unknown == [UNKNOWN] * 4
+    assert [kind for kind in state.unknown if kind == UNKNOWN] == [UNKNOWN] * 4
+    assert set(state.unknown) - {UNKNOWN} == NOT_ACTED_ON_YET[SITE]
     assert all(state.requests.of(entry.request) == [entry.sequence] for entry, _ in branch(SITE))
     check_golden("branches-site.json", plain(state))

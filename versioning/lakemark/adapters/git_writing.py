@@ -22,7 +22,7 @@ from lakemark.model.entry import Contents, Draft, Entry, Stamp, parsed, settled
 from lakemark.model.fold import foreseen
 from lakemark.model.ledger import RunState
 from lakemark.model.record import Record, require_own
-from lakemark.model.site_ledger import SiteState
+from lakemark.model.site_ledger import SiteState, acts_on
 
 if TYPE_CHECKING:
     from pygit2 import Repository
@@ -98,7 +98,7 @@ class Writer:
         if not isinstance(state, RunState):
             trial = SiteState()
             trial.apply(entry, new.contents)
-            if entry.known and trial.unknown:
+            if acts_on(entry.kind) and trial.unknown:
                 raise _unreadable(entry.kind, "its body is malformed")
             return _NOTHING
         try:

@@ -12,7 +12,7 @@ from typing import Final
 
 from lakemark.errors import Denied, LakemarkError, NoRoom, NotFound, StoreUnavailable
 
-VERSION: Final = 4
+VERSION: Final = 5
 _SCHEMA: Final = """
 CREATE TABLE branches (
     branch TEXT PRIMARY KEY, revision TEXT NOT NULL, sequence INTEGER NOT NULL, lineage TEXT NOT NULL, clocks TEXT NOT NULL

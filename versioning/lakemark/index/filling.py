@@ -146,7 +146,7 @@ class _Batch:
         self._new |= new
         self._touched |= dict.fromkeys(sorted(named & self._state.records.keys()))
         self._origin |= dict.fromkeys(new, entry.sequence)
-        if entry.kind == "bound" and entry.record in self._state.records:
+        if entry.kind in ("bound", "metric_added") and entry.record in self._state.records:
             self._origin[entry.record] = entry.sequence if contents.record else None
         self._forked = self._forked or entry.kind in _FORKING
         return structural(entry) or len(self._state.unknown) > blocked

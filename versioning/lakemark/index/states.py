@@ -44,11 +44,12 @@ def to_row(found: RecordState, *, whole: bool) -> str:
             "held_until": _text(found.held_until),
             "quarantined": found.quarantined,
             "quarantined_at": _text(found.quarantined_at),
+            "quarantined_by": found.quarantined_by,
             "pruned": None if found.pruned is None else list(found.pruned),
             "pruned_at": _text(found.pruned_at),
             "thinned": found.thinned,
-            "released": [[place.tier, place.node] for place in found.released],
-            "refused": [[place.tier, place.node, why] for place, why in found.refused.items()],
+            "released": [_where(place) for place in found.released],
+            "refused": [[*_where(place), why] for place, why in found.refused.items()],
             "lost": found.lost,
             "not_before": _text(found.not_before),
             "not_after": _text(found.not_after),
@@ -74,8 +75,8 @@ def _state(value: dict[str, Any], record: bytes | None) -> RecordState:
     for name in ("held_until", "quarantined_at", "pruned_at", "not_before", "not_after"):
         value[name] = None if value[name] is None else from_text(value[name])
     value["recorded_at"] = from_text(value["recorded_at"])
-    value["released"] = shared(frozenset(Place(tier=tier, node=node) for tier, node in value["released"]))
-    value["refused"] = {Place(tier=tier, node=node): why for tier, node, why in value["refused"]}
+    value["released"] = shared(frozenset(_place(*where) for where in value["released"]))
+    value["refused"] = {_place(*where): why for *where, why in value["refused"]}
     value["clock"] = shared(value["clock"])
     value["pruned"] = None if value["pruned"] is None else tuple(value["pruned"])
     return RecordState(
@@ -131,6 +132,7 @@ def _replica(replica: Replica) -> dict[str, Any]:
     return {
         "tier": replica.place.tier,
         "node": replica.place.node,
+        "part": replica.place.part,
         "verified_at": to_text(replica.verified_at),
         "replicated_at": to_text(replica.replicated_at),
         "linked": replica.linked,
@@ -141,9 +143,18 @@ def _replica(replica: Replica) -> dict[str, Any]:
 
 
 def _from_replica(value: dict[str, Any]) -> Replica:
-    place, value["proof"] = shared(Place(tier=value.pop("tier"), node=value.pop("node"))), shared(value["proof"])
+    place = shared(_place(*(value.pop(name) for name in ("tier", "node", "part"))))
+    value["proof"] = shared(value["proof"])
     verified_at, replicated_at = from_text(value.pop("verified_at")), from_text(value.pop("replicated_at"))
     return Replica(place=place, verified_at=verified_at, replicated_at=replicated_at, **value)
+
+
+def _where(place: Place) -> list[str | int | None]:
+    return [place.tier, place.node, place.part]
+
+
+def _place(tier: str, node: str | None, part: int | None) -> Place:
+    return Place(tier=tier, node=node, part=part)
 
 
 def _text(instant: datetime | None) -> str | None:

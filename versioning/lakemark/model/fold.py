@@ -1,9 +1,9 @@
 """Entries into state: `apply` folds the next one in, `fold` all of them.
 
-It reads what it knows and keeps count of what it does not: an unknown kind blocks what its `unknown_means` says and
-nothing else, and an entry of a known kind whose body can't be read blocks deletions. Folding only the entries that
-mention one record gives that record's state, but for the mark of its clock: that comes from all. Values inside a state
-are replaced, never changed (`RunState.snapshot`).
+It reads what it knows and keeps count of what it does not: a kind that is not known, or known and not acted on, blocks what
+its `unknown_means` says and nothing else, and so does an entry of a known kind whose body can't be read. Folding only the
+entries that mention one record gives that record's state, but for the mark of its clock: that comes from all. Values
+inside a state are replaced, never changed (`RunState.snapshot`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from lakemark.model.fields import shared
 from lakemark.model.instants import from_text, to_text
 from lakemark.model.ledger import (
     Attempt,
+    Cause,
     Fork,
     Interval,
     Place,
@@ -32,7 +33,7 @@ from lakemark.model.ledger import (
     Timeline,
 )
 from lakemark.model.outside import bounded
-from lakemark.model.record import DataRef
+from lakemark.model.record import DataRef, metrics
 
 
 def apply(state: RunState, entry: Entry, contents: Contents) -> None:
@@ -60,9 +61,9 @@ def take(state: RunState, entry: Entry, contents: Contents) -> None:
         try:
             handler(state, entry, contents)
         except ValueError:
-            _unreadable(state, entry.kind, Means.NO_DELETE)
-    elif not entry.known:
-        _unreadable(state, entry.kind, _means(entry.unknown_means))
+            _unreadable(state, entry.kind, entry.means)
+    else:
+        _unreadable(state, entry.kind, entry.means)
 
 
 def fold(run: str, entries: Iterable[tuple[Entry, Contents]]) -> RunState:
@@ -87,7 +88,7 @@ def structural(entry: Entry) -> bool:
     """Whether `entry` says something of the run itself: folding only these gives its state without the records."""
     if entry.kind == "node_renamed":  # where it watches follows, too
         return True
-    return entry.kind not in _OF_RECORDS | {"drilled"} or (entry.kind == "bound" and entry.record is None)
+    return entry.kind not in _OF_RECORDS | _HISTORY or (entry.kind == "bound" and entry.record is None)
 
 
 def foreseen(state: RunState, entry: Entry, contents: Contents) -> RunState:
@@ -149,7 +150,8 @@ def _committed(state: RunState, entry: Entry, contents: Contents) -> None:
     record = contents.record
     if record is None:
         return
-    place = shared(Place(tier=_text(entry.body, "tier") or "hot", node=entry.node))
+    tier, part = _text(entry.body, "tier") or "hot", _integer(entry.body, "part")
+    place = shared(Place(tier=tier, node=entry.node, part=part))
     sealed = Replica(
         place=place,
         verified_at=entry.recorded_at,
@@ -332,7 +334,65 @@ def _released_hold(state: RunState, entry: Entry, _contents: Contents) -> None:
 
 
 def _quarantined(state: RunState, entry: Entry, _contents: Contents) -> None:
-    _change(state, entry.record, quarantined=entry.reason or "quarantined", quarantined_at=entry.recorded_at)
+    cause, why = _data_commit(entry.body), entry.reason or "quarantined"
+    for identity in _named(entry):
+        found = state.records.get(identity)
+        if found is not None and found.quarantined is not None and found.quarantined_by is None and cause is not None:
+            continue  # somebody meant this very record: lifting the data's quarantine must not lift that
+        _change(state, identity, quarantined=why, quarantined_at=entry.recorded_at, quarantined_by=cause)
+
+
+def _quarantine_lifted(state: RunState, entry: Entry, _contents: Contents) -> None:
+    cause = _data_commit(entry.body)
+    for identity in _named(entry):
+        found = state.records.get(identity)
+        if found is not None and cause in (None, found.quarantined_by):
+            _change(state, identity, quarantined=None, quarantined_at=None, quarantined_by=None)
+
+
+def _data_commit(body: Mapping[str, JSON]) -> str | None:
+    """`repository@commit` of the data that an entry about records follows from."""
+    data = _mapping(body, "data")
+    return f"{_text(data, 'repository')}@{_text(data, 'commit')}" if data else None
+
+
+def _named(entry: Entry) -> list[str]:
+    """The record that an entry is about, or each of its items."""
+    return [one for one in (entry.record, *(_text(item, "record") for item in _items(entry.body))) if one]
+
+
+def _metric_added(state: RunState, entry: Entry, contents: Contents) -> None:
+    found = state.records.get(entry.record or "")
+    if found is not None:
+        added = metrics(_mapping(entry.body, "metrics"))
+        record = contents.record or replace(found.record, metrics={**found.record.metrics, **added})
+        _change(state, entry.record, record=record)
+
+
+def _attempt_ended(state: RunState, entry: Entry, _contents: Contents) -> None:
+    found = state.attempts.get(_text(entry.body, "attempt") or "")
+    if found is not None and (found.ended_at is None or found.cause == Cause.UNKNOWN):
+        ended = found.ended_at or entry.recorded_at
+        cause = _text(entry.body, "cause") or Cause.UNKNOWN
+        state.attempts[found.id] = replace(found, ended_at=ended, cause=cause)
+
+
+def _drilled(state: RunState, entry: Entry, _contents: Contents) -> None:
+    for item in _items(entry.body):
+        tier = _text(item, "tier")
+        if tier and item.get("ok") is True:
+            state.drills[tier] = entry.recorded_at
+
+
+def _rollback_reviewed(state: RunState, entry: Entry, _contents: Contents) -> None:
+    request = state.rollbacks.get(_text(entry.body, "rollback") or "")
+    if request is not None:
+        by = _text(entry.body, "by") or entry.actor
+        state.rollbacks[request.id] = replace(request, reviewed_by=by, reviewed_at=entry.recorded_at)
+
+
+def _told(_state: RunState, _entry: Entry, _contents: Contents) -> None:
+    """History, and nothing that a decision about the run asks for: who wants it reads the entries."""
 
 
 def _pruned(state: RunState, entry: Entry, _contents: Contents) -> None:
@@ -362,9 +422,9 @@ def _renamed(state: RunState, entry: Entry, _contents: Contents) -> None:
 
     def called(place: Place) -> Place:
         if entry.kind == "node_renamed":
-            return shared(Place(tier=place.tier, node=new)) if place.node == node else place
-        old = Place(tier=_text(entry.body, "tier") or "", node=node)
-        return shared(Place(tier=new, node=node)) if place == old else place
+            return shared(replace(place, node=new)) if place.node == node else place
+        old = (_text(entry.body, "tier") or "", node)
+        return shared(replace(place, tier=new)) if (place.tier, place.node) == old else place
 
     for item in _items(entry.body):
         identity = _text(item, "record")
@@ -392,8 +452,13 @@ def _reopened(state: RunState, _entry: Entry, _contents: Contents) -> None:
 _HANDLERS = {
     "opened": _opened,
     "attempt": _attempt,
+    "attempt_ended": _attempt_ended,
     "committed": _committed,
     "bound": _bound,
+    "metric_added": _metric_added,
+    "drilled": _drilled,
+    "restored": _told,
+    "ledger_recovered": _told,
     "replicated": _replicated,
     "replica_refused": _replica_refused,
     "released": _released,
@@ -406,7 +471,9 @@ _HANDLERS = {
     "rollback_refused": _rollback_refused,
     "held": _held,
     "released_hold": _released_hold,
+    "rollback_reviewed": _rollback_reviewed,
     "quarantined": _quarantined,
+    "quarantine_lifted": _quarantine_lifted,
     "pruned": _pruned,
     "unpruned": _unpruned,
     "closed": _closed,
@@ -417,10 +484,12 @@ _HANDLERS = {
 }
 
 
+_HISTORY = frozenset(kind for kind, handler in _HANDLERS.items() if handler is _told)
 _OF_RECORDS = frozenset(
     {
         "committed",
         "bound",
+        "metric_added",
         "replicated",
         "replica_refused",
         "released",
@@ -428,6 +497,7 @@ _OF_RECORDS = frozenset(
         "held",
         "released_hold",
         "quarantined",
+        "quarantine_lifted",
         "pruned",
         "unpruned",
         "data_lost",
@@ -462,7 +532,7 @@ def _reference(item: JSON) -> DataRef:
 
 
 def _place(body: Mapping[str, JSON]) -> Place:
-    return shared(Place(tier=_text(body, "tier") or "", node=_text(body, "node")))
+    return shared(Place(tier=_text(body, "tier") or "", node=_text(body, "node"), part=_integer(body, "part")))
 
 
 def _items(body: Mapping[str, JSON]) -> list[Mapping[str, JSON]]:
@@ -494,10 +564,3 @@ def _integer(body: Mapping[str, JSON], name: str) -> int | None:
 def _instant(body: Mapping[str, JSON], name: str) -> datetime | None:
     text = _text(body, name)
     return None if text is None else from_text(text)
-
-
-def _means(text: str) -> Means:
-    try:
-        return Means(text)
-    except ValueError:
-        return Means.READ_ONLY

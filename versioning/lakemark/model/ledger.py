@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import StrEnum
 from typing import Self
 
 from lakemark.model.canonical import JSON
@@ -21,10 +22,14 @@ from lakemark.model.requests import Requests
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a replica is: a tier, and the node where the tier is a node's own (hot)."""
+    """Where a replica is: a tier, and the node where the tier is a node's own (hot).
+
+    part: the ordinal of the only part of the checkpoint that lies there, where it was saved in parts; None: all of it.
+    """
 
     tier: str
     node: str | None = None
+    part: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +102,21 @@ class Interval:
     declared: bool = False
 
 
+class Cause(StrEnum):
+    """Why an attempt ended, as somebody said: its allocation was taken, its node failed, its program failed."""
+
+    PREEMPTED = "preempted"
+    NODE = "node"
+    SOFTWARE = "software"
+    UNKNOWN = "unknown"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One start of the trainer's process. `record`: what it was resumed from, where that was decided for it.
 
     accepted_gaps: what that record lacks, and somebody said that it may. decided, decided_at: the entry that decided it.
+    ended_at: when that was noticed; None while nobody knows that it ended. cause: text, as a newer version may know more.
     """
 
     id: str
@@ -116,6 +131,8 @@ class Attempt:
     accepted_gaps: tuple[str, ...] = ()
     decided: int = 0
     decided_at: datetime | None = None
+    ended_at: datetime | None = None
+    cause: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,6 +142,7 @@ class RecordState:
     refused: places that can't hold it as it is -> why; a replica that comes there after all ends it.
     released: places it was released or thinned from and has not come back to; its bytes may still lie there after a crash,
     and may go: nothing but this says that a tree of a record may be dropped.
+    quarantined_by: `repository@commit` where it follows from a data quarantine; None where the record itself was meant.
     lost: why its last sound replica is gone, until there is one again.
     clock: as `model.clocks` judges it. not_before, not_after: where it holds the instant of one that is suspect.
     Never changed once it is in a `RunState`: the next entry replaces it.
@@ -141,6 +159,7 @@ class RecordState:
     held_until: datetime | None = None
     quarantined: str | None = None
     quarantined_at: datetime | None = None
+    quarantined_by: str | None = None
     pruned: tuple[str, ...] | None = None
     pruned_at: datetime | None = None
     thinned: bool = False
@@ -170,7 +189,8 @@ class RollbackState:
 
     overtaken: the run went on in another timeline than the plan's; nobody can approve it any more. ended_by, ended_at and
     ended_why: of one that is no longer open; the ledger's own words where no person ended it. moves: shared data branches
-    set back after it was applied, each with the head it had and the commit that was made.
+    set back after it was applied, each with the head it had and the commit that was made. reviewed_by, reviewed_at: of one
+    that its requester had approved alone.
     """
 
     id: str
@@ -190,6 +210,8 @@ class RollbackState:
     ended_by: str | None = None
     ended_at: datetime | None = None
     ended_why: str | None = None
+    reviewed_by: str | None = None
+    reviewed_at: datetime | None = None
 
     @property
     def open(self) -> bool:
@@ -198,7 +220,10 @@ class RollbackState:
 
 @dataclass(slots=True, kw_only=True)
 class RunState:
-    """Everything the ledger says of one run. Readers treat it as read-only; its ledger folds into it."""
+    """Everything the ledger says of one run. Readers treat it as read-only; its ledger folds into it.
+
+    drills: tier -> when a record was last restored from it and proven right.
+    """
 
     run: str
     sequence: int = 0
@@ -210,6 +235,7 @@ class RunState:
     attempts: dict[str, Attempt] = field(default_factory=dict)
     rollbacks: dict[str, RollbackState] = field(default_factory=dict)
     watch: dict[str, str] = field(default_factory=dict)
+    drills: dict[str, datetime] = field(default_factory=dict)
     requests: Requests = field(default_factory=Requests)
     clocks: Clocks = field(default_factory=Clocks)
     parent: str | None = None
@@ -231,6 +257,7 @@ class RunState:
             attempts=dict(self.attempts),
             rollbacks=dict(self.rollbacks),
             watch=dict(self.watch),
+            drills=dict(self.drills),
             requests=self.requests.copy(),
             clocks=self.clocks.copy(),
             unknown=list(self.unknown),

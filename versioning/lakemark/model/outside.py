@@ -21,6 +21,7 @@ _PASS: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _PERMISSIONS: Final = re.compile(r"[0-7]{3}", re.ASCII)
 _DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,39}", re.ASCII)
 _DIRECTORY_OBJECT: Final = re.compile(r"[0-9a-f]{32}\.dir", re.ASCII)
+_LEDGER_ID: Final = re.compile(r"[0-9a-zA-Z-]{8,64}", re.ASCII)
 _LEDGER_SLOT: Final = re.compile(r"([a-z]{1,20})\.bundle", re.ASCII)
 
 
@@ -50,6 +51,11 @@ def object_mark(value: object) -> tuple[str, bool]:
     if dash:
         _exactly(by, _PASS, "16 lower-case hex digits")
     return object_name(name), bool(dash)
+
+
+def ledger_id(value: object) -> str:
+    """8 to 64 letters, digits and `-`: what a ledger was founded as."""
+    return _exactly(value, _LEDGER_ID, "8 to 64 letters, digits and -")
 
 
 def ledger_slot(name: str) -> str | None:

@@ -6,6 +6,7 @@ same bytes again is the same record, and binding data to it later does not chang
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -217,7 +218,7 @@ class Record:
             gaps=shared(read.texts("gaps")),
             data=shared(tuple(DataRef.from_json(item) for item in read.items("data"))),
             code=None if code is None else shared(Code.from_json(code)),
-            metrics=_metrics(read.mapping("metrics")),
+            metrics=metrics(read.mapping("metrics")),
             parent=read.optional_digest("parent"),
             attempt=shared(read.optional_text("attempt")),
             supersedes=read.optional_digest("supersedes"),
@@ -265,9 +266,10 @@ def record_for(manifest: Manifest, *, run: str, timeline: int, step: int, saved_
     )
 
 
-def _metrics(value: Mapping[str, JSON]) -> dict[str, float]:
+def metrics(value: Mapping[str, JSON]) -> dict[str, float]:
+    """Names and finite numbers. Raises ValueError."""
     for name, number in value.items():
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            message = f"the metric {name} is {number!r}, not a number"
+        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+            message = f"the metric {name} is {number!r}, not a finite number"
             raise ValueError(message)
     return {name: number for name, number in value.items() if isinstance(number, int | float)}

@@ -6,12 +6,16 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Self
+from hashlib import sha256
+from typing import Final, Self
 
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import Contents, Entry, Means
 from lakemark.model.instants import from_text
+from lakemark.model.outside import bounded, digest, ledger_id
 from lakemark.model.requests import Requests
+
+_HIGHEST: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,21 +69,59 @@ class HeadSeen:
     sequence: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSeen:
+    """A node as it said of itself at `seen_at`, when one of these was another than before. level: of features it knows."""
+
+    seen_at: datetime
+    version: str | None = None
+    level: int | None = None
+    address: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySet:
+    """What retention keeps from `set_at` on. policy: sha256 of `text`, canonical JSON."""
+
+    policy: str
+    text: str
+    set_at: datetime
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Muted:
+    """A problem that somebody knows of, until `until`."""
+
+    until: datetime
+    by: str
+    reason: str | None
+    muted_at: datetime
+
+
 @dataclass(slots=True, kw_only=True)
 class SiteState:
-    """Readers treat it as read-only; its ledger folds into it."""
+    """Readers treat it as read-only; its ledger folds into it.
 
+    id, name: of the ledger and its site, as its first `founded` entry says; None where there is none, as in a ledger that
+    version 0.1 made. policies: the one in force last.
+    """
+
+    id: str | None = None
+    name: str | None = None
     sequence: int = 0
     last_recorded_at: datetime | None = None
     requests: Requests = field(default_factory=Requests)
     tiers: dict[str, TierSeen] = field(default_factory=dict)
-    nodes: dict[str, datetime] = field(default_factory=dict)
+    nodes: dict[str, NodeSeen] = field(default_factory=dict)
     retired_nodes: set[str] = field(default_factory=set)
     renamed: list[Renamed] = field(default_factory=list)
     pins: dict[str, Pin] = field(default_factory=dict)
     heads: dict[tuple[str, str], list[HeadSeen]] = field(default_factory=dict)
     bad_data: dict[tuple[str, str], str] = field(default_factory=dict)
     aliases: dict[str, list[tuple[datetime, str, str]]] = field(default_factory=dict)
+    policies: list[PolicySet] = field(default_factory=list)
+    muted: dict[str, Muted] = field(default_factory=dict)
     blocked: Means = Means.IGNORE
     unknown: list[str] = field(default_factory=list)
 
@@ -96,6 +138,8 @@ class SiteState:
             heads={branch: list(seen) for branch, seen in self.heads.items()},
             bad_data=dict(self.bad_data),
             aliases={name: list(named) for name, named in self.aliases.items()},
+            policies=list(self.policies),
+            muted=dict(self.muted),
             unknown=list(self.unknown),
         )
 
@@ -139,14 +183,18 @@ class SiteState:
             try:
                 handler(self, entry)
             except ValueError:
-                self._unreadable(entry.kind, Means.NO_DELETE)
-        elif not entry.known:
-            means = Means(entry.unknown_means) if entry.unknown_means in set(Means) else Means.READ_ONLY
-            self._unreadable(entry.kind, means)
+                self._unreadable(entry.kind, entry.means)
+        else:
+            self._unreadable(entry.kind, entry.means)
 
     def _unreadable(self, kind: str, means: Means) -> None:
         self.unknown.append(kind)
         self.blocked = max(self.blocked, means, key=list(Means).index)
+
+
+def acts_on(kind: str) -> bool:
+    """Whether this version does something with entries of the kind on the site's branch."""
+    return kind in _HANDLERS
 
 
 def fold_site(entries: Iterable[Entry]) -> SiteState:
@@ -216,8 +264,38 @@ def tier_name(tier: str, node: str | None) -> str:
     return tier if node is None else f"{tier}@{node}"
 
 
+def _founded(state: SiteState, entry: Entry) -> None:
+    """The first one holds: a ledger is what it was founded as, whatever is appended to it."""
+    if state.id is None:
+        state.id, state.name = ledger_id(entry.body.get("id")), _text(entry.body, "site") or None
+
+
+def _told(_state: SiteState, _entry: Entry) -> None:
+    """History, and nothing that a decision about the site asks for."""
+
+
 def _node_seen(state: SiteState, entry: Entry) -> None:
-    state.nodes[_text(entry.body, "node") or entry.node] = entry.recorded_at
+    level = entry.body.get("level")
+    state.nodes[_text(entry.body, "node") or entry.node] = NodeSeen(
+        seen_at=entry.recorded_at,
+        version=_text(entry.body, "version") or None,
+        level=None if level is None else bounded(level, least=0, most=_HIGHEST, what="a node's level"),
+        address=_text(entry.body, "address") or None,
+    )
+
+
+def _policy_set(state: SiteState, entry: Entry) -> None:
+    policy, text = digest(entry.body.get("policy")), _text(entry.body, "text")
+    if sha256(text.encode()).hexdigest() != policy:
+        raise ValueError(f"a policy's text is not that of its digest {policy[:12]}")
+    found = PolicySet(policy=policy, text=text, set_at=entry.recorded_at, sequence=entry.sequence)
+    state.policies.append(found)
+
+
+def _muted(state: SiteState, entry: Entry) -> None:
+    state.muted[_text(entry.body, "problem")] = Muted(
+        until=from_text(_text(entry.body, "until")), by=entry.actor, reason=entry.reason, muted_at=entry.recorded_at
+    )
 
 
 def _node_retired(state: SiteState, entry: Entry) -> None:
@@ -260,12 +338,21 @@ def _data_quarantined(state: SiteState, entry: Entry) -> None:
     state.bad_data[_text(entry.body, "repository"), _text(entry.body, "commit")] = entry.reason or "quarantined"
 
 
+def _data_quarantine_lifted(state: SiteState, entry: Entry) -> None:
+    state.bad_data.pop((_text(entry.body, "repository"), _text(entry.body, "commit")), None)
+
+
 def _alias_set(state: SiteState, entry: Entry) -> None:
     named = (entry.recorded_at, _text(entry.body, "run"), _text(entry.body, "record"))
     state.aliases.setdefault(_text(entry.body, "alias"), []).append(named)
 
 
 _HANDLERS = {
+    "founded": _founded,
+    "ledger_recovered": _told,
+    "policy_set": _policy_set,
+    "muted": _muted,
+    "data_quarantine_lifted": _data_quarantine_lifted,
     "tier_registered": _tier_registered,
     "tier_retired": _tier_retired,
     "tier_renamed": _tier_renamed,

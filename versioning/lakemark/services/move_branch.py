@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lakemark.errors import Conflict, LakemarkError, Refused
 from lakemark.model.canonical import JSON
-from lakemark.model.entry import Draft, Means
+from lakemark.model.entry import Draft
 from lakemark.model.ledger import RollbackState, RunState
 from lakemark.model.rollback_plan import PlanData, RollbackPlan
 from lakemark.ports import DataVersions, Site
@@ -177,7 +177,6 @@ def _append(site: Site, run: str, standing: RollbackState, moves: tuple[BranchMo
             timeline=now.timeline or state.timeline,
             body=body,
             reason=standing.reason,
-            unknown_means=Means.IGNORE,
         )
 
     try:

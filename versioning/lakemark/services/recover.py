@@ -171,6 +171,7 @@ def _replay(ledger: Ledger, entry: Entry, contents: Contents) -> None:
         saved_at=entry.saved_at,
         reason=entry.reason,
         unknown_means=entry.unknown_means,
+        signer=entry.signer,
         extra=entry.extra,
     )
     stamp = Stamp(

@@ -17,7 +17,7 @@ from lakemark.errors import (
     SourceDamaged,
 )
 from lakemark.model.canonical import JSON
-from lakemark.model.entry import Contents, Draft, Means
+from lakemark.model.entry import Contents, Draft
 from lakemark.model.instants import to_text
 from lakemark.model.ledger import Place, RecordState, Replica, RunState
 from lakemark.ports import Checkpoint, CheckpointStore, Site, Stored
@@ -196,7 +196,6 @@ def _refused(site: Site, found: RecordState, target: CheckpointStore, why: str) 
             timeline=record.timeline,
             body=body,
             record=record.id,
-            unknown_means=Means.IGNORE,
         )
 
     try:
