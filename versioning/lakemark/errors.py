@@ -71,6 +71,7 @@ __all__ = [
     "Unsteady",
     "Usage",
     "quoted",
+    "raised_in",
     "without_secrets",
 ]
 

@@ -12,29 +12,32 @@ from urllib.parse import urlsplit
 from lakemark.settings.tiers import S3Tier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lakemark.settings.document import Key
-    from lakemark.settings.schema import Settings
+    from lakemark.settings.tiers import Tier
 
 _Place = tuple[str, ...]
 _PORTS = {"http": 80, "https": 443}
 
 
-def overlaps(settings: Settings) -> Iterator[tuple[Key, Key]]:
+def overlaps(
+    tiers: Mapping[str, Tier], *, places: Mapping[Key, Path], watched: Sequence[Path]
+) -> Iterator[tuple[Key, Key]]:
     """The keys of every two places of which one is, or is in, the other; links are followed.
 
-    Compared are tiers with each other and with the ledger, `restore_root`, the
-    sandbox and watched directories, also those a `*` would match; and watched ones
-    with each other, but a pattern may match what another entry names: that is the
-    other's. Buckets at one endpoint compare by prefix.
+    Compared are tiers with each other, with `places` by their keys and with watched directories, also those a `*` would
+    match; and watched ones with each other, but a pattern may match what another entry names: that is the other's. Buckets
+    at one endpoint compare by prefix.
     """
-    tiers = list(_tiers(settings))
-    for (key, place), (other_key, other) in [*combinations(tiers, 2), *product(tiers, _others(settings))]:
+    found = [(("watch", number, "path"), _real(path)) for number, path in enumerate(watched)]
+    others = [*((key, _real(path)) for key, path in places.items()), *found]
+    kept = list(_tiers(tiers))
+    for (key, place), (other_key, other) in [*combinations(kept, 2), *product(kept, others)]:
         # The shorter decides; only watched places have patterns, and they are always `other`.
         if all(fnmatchcase(part, _pattern(wanted)) for part, wanted in zip(place, other, strict=False)):
             yield key, other_key
-    for (key, place), (other_key, other) in combinations(_watched(settings), 2):
+    for (key, place), (other_key, other) in combinations(found, 2):
         least = min(len(place), len(other))
         if place == other or (place[:least] == other[:least] and "*" not in "".join(place + other)):
             yield key, other_key
@@ -45,27 +48,13 @@ def _pattern(part: str) -> str:
     return part.replace("[", "[[]").replace("?", "[?]")
 
 
-def _tiers(settings: Settings) -> Iterator[tuple[Key, _Place]]:
-    for name, tier in settings.tiers.items():
+def _tiers(tiers: Mapping[str, Tier]) -> Iterator[tuple[Key, _Place]]:
+    for name, tier in tiers.items():
         if isinstance(tier, S3Tier):
             prefix = tier.url.prefix.split("/") if tier.url.prefix else []
             yield ("tiers", name, "url"), ("s3:", _server(tier.endpoint), tier.url.bucket, *prefix)
         else:
             yield ("tiers", name, "path"), _real(tier.path)
-
-
-def _others(settings: Settings) -> Iterator[tuple[Key, _Place]]:
-    yield ("ledger", "path"), _real(settings.ledger.path)
-    yield ("restore_root",), _real(settings.restore_root)
-    sandbox = settings.sandbox
-    if sandbox.s3 or sandbox.lakefs or sandbox.prefect:
-        yield ("sandbox", "dir"), _real(sandbox.dir)
-    yield from _watched(settings)
-
-
-def _watched(settings: Settings) -> Iterator[tuple[Key, _Place]]:
-    for number, watched in enumerate(settings.watch):
-        yield ("watch", number, "path"), _real(watched.path)
 
 
 def _server(endpoint: str | None) -> str:

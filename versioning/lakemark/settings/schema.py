@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from lakemark.settings.document import Value
+from lakemark.settings.document import Key, Value
 from lakemark.settings.kinds import Copies, LocalPath, Name, NodeName
 from lakemark.settings.overlaps import overlaps
 from lakemark.settings.parts import (
@@ -94,9 +94,16 @@ class Settings(Section):
                 f"asks for {self.copies} failure domains, but the tiers have {len(domains)}: "
                 "no record would ever count as safe",
             )
-        for first, second in overlaps(self):
+        for first, second in overlaps(self.tiers, places=self._places(), watched=[one.path for one in self.watch]):
             other = ".".join(map(str, second))
             yield Problem(first, f"overlaps with `{other}`; each needs a place of its own")
+
+    def _places(self) -> dict[Key, Path]:
+        """What lies on this disk beside tiers and trainers' directories, by key."""
+        places: dict[Key, Path] = {("ledger", "path"): self.ledger.path, ("restore_root",): self.restore_root}
+        if self.sandbox.s3 or self.sandbox.lakefs or self.sandbox.prefect:
+            places["sandbox", "dir"] = self.sandbox.dir
+        return places
 
 
 def read_settings(value: Mapping[str, Value], base: Path) -> Settings:
