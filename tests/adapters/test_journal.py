@@ -220,3 +220,62 @@ def test_one_that_was_opened_for_reading_alone_takes_what_it_is_told_once_it_can
     journal.saw("here", {"r1": "a" * 40})
     assert [one.branch for one in journal.seen()] == ["r1"]
     journal.close()
+
+
+def seen(ctime_ns, *, inode=5, digest="", place="/out/a"):
+    return KnownFile(
+        device=1, inode=inode, size_bytes=3, mtime_ns=4, mark="b6", ctime_ns=ctime_ns, place=place, digest=digest
+    )
+
+
+def test_a_file_whose_ctime_moved_on_is_known_by_its_bytes_alone(journal, again):
+    journal.remember([seen(7, digest="d" * 64)], record="a" * 64, why="committed")
+    assert again.known(seen(7)) == "a" * 64
+    assert again.doubtful([seen(7)]) == ()
+    assert again.known(seen(8)) is None
+    assert not again.all_known([seen(8)])
+    assert again.known(seen(8, digest="d" * 64)) == "a" * 64, "who read it just now need not read it again"
+    assert again.doubtful([seen(8), seen(1, inode=9)]) == (seen(8),), "one that nobody remembered is new"
+    journal.confirm(seen(8, digest="d" * 64))
+    assert again.known(seen(8)) == "a" * 64
+    assert again.known(seen(7)) is None
+    journal.confirm(seen(9, digest="e" * 64))
+    assert (again.known(seen(8)), again.known(seen(9)), again.doubtful([seen(8), seen(9)])) == (None, None, ())
+
+
+def test_a_digest_is_of_a_file_as_it_was_read(journal, again):
+    journal.note_digest(seen(7), "d" * 64)
+    assert (again.digest(seen(7)), again.digest(seen(8))) == ("d" * 64, None)
+
+
+def test_of_the_files_that_had_an_inode_the_last_is_known(journal, again):
+    """There is one at a time: the journal grows with the files that are there, not with those that were."""
+    other = KnownFile(device=1, inode=5, size_bytes=3, mtime_ns=4, mark="b7")
+    journal.remember([seen(7)], record="a" * 64, why="committed")
+    journal.remember([other, seen(7, inode=6)], record="b" * 64, why="committed")
+    assert [again.known(one) for one in (seen(7), other, seen(7, inode=6))] == [None, "b" * 64, "b" * 64]
+    for size in (1, 2):  # numbers that change from look to look are nobody's
+        nameless = KnownFile(device=1, inode=0, size_bytes=size, mtime_ns=4, mark="h1")
+        journal.remember([nameless], record="c" * 64, why="committed")
+    assert again.all_known([nameless, KnownFile(device=1, inode=0, size_bytes=1, mtime_ns=4, mark="h1")])
+
+
+def test_a_journal_of_version_2_knows_its_files_still(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "CREATE TABLE known_files (device INTEGER, inode INTEGER, size_bytes INTEGER, mtime_ns INTEGER, mark TEXT, "
+            "record TEXT NOT NULL, why TEXT NOT NULL, PRIMARY KEY (device, inode, size_bytes, mtime_ns, mark)) "
+            "WITHOUT ROWID, STRICT;"
+            "CREATE TABLE known_digests (device INTEGER, inode INTEGER, size_bytes INTEGER, mtime_ns INTEGER, mark TEXT, "
+            "digest TEXT NOT NULL, PRIMARY KEY (device, inode, size_bytes, mtime_ns, mark)) WITHOUT ROWID, STRICT;"
+            "INSERT INTO known_files VALUES (1, 5, 3, 4, 'b6', 'r1', 'committed');"
+            "INSERT INTO known_digests VALUES (1, 5, 3, 4, 'b6', 'd1'); PRAGMA user_version = 2"
+        )
+    with closing(SqliteJournal(path)) as journal:
+        assert (journal.known(seen(7)), journal.digest(seen(7))) == ("r1", None)
+        assert journal.doubtful([seen(7)]) == ()
+        journal.remember([seen(7, digest="d" * 64)], record="r2", why="committed")
+        assert (journal.known(seen(7)), journal.known(seen(8))) == ("r2", None)
+    with closing(SqliteJournal(path)) as journal:
+        assert journal.known(seen(7)) == "r2"

@@ -82,11 +82,60 @@ def test_a_journal_of_version_1_knows_its_files_still(tmp_path):
     connection.close()
     journal = SqliteJournal(path)
     file = KnownFile(device=1, inode=2, size_bytes=3, mtime_ns=4, mark="b5")
-    assert (journal.known(file), journal.digest(file)) == ("r1", "d1")
+    assert (journal.known(file), journal.digest(file)) == ("r1", None), "its digests tell nothing of writes in place"
     journal.remember([file], record="r2", why="committed")
     assert journal.known(file) == "r2"
     journal.close()
     assert SqliteJournal(path).known(file) == "r2"
+
+
+# Files written over in place, of which size and times are as they were
+
+
+def written_over(path, text):
+    """The same inode, size and mtime, other bytes: as a tool does that sets times back (`rsync --inplace -t`, some FUSE)."""
+    before = path.stat()
+    assert len(text) == before.st_size
+    with path.open("r+b") as file:
+        file.write(text.encode())
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = path.stat()
+    assert (after.st_ino, after.st_size, after.st_mtime_ns) == (before.st_ino, before.st_size, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize("births", [True, False], ids=["with birth times", "without"])
+@pytest.mark.parametrize("landing", ["copy", "link"])
+def test_a_file_written_over_with_its_size_and_times_kept_is_not_passed_over(yard, monkeypatch, births, landing):
+    if not births:
+        monkeypatch.setattr(marks, "_libc", object())  # a C library without statx
+    yard.open()
+    site = yard.site()
+    site.hot._landing = landing
+    # Its ends stay the same, so that a look at these alone tells nothing.
+    path = plain(yard.out, 1, model="a" * 9000 + "1" + "z" * 9000)
+    assert [done.record.step for done in sweep(site, move=False).committed] == [1]
+    written_over(path / "model.bin", "a" * 9000 + "2" + "z" * 9000)
+    swept = sweep(site, move=False)
+    assert swept.passed_over == []
+    assert swept.committed or swept.incomplete or swept.failed, "it is said what became of it"
+
+
+def test_names_and_links_that_come_and_go_cost_one_reading(yard):
+    """ctime changes with them, too: the bytes tell, and are not read again."""
+    yard.open()
+    site = yard.site()
+    path = plain(yard.out, 1)
+    sweep(site, move=False)
+    read = []
+    digest = site.workspace.digest
+    site.workspace.digest = lambda one: read.append(one) or digest(one)
+    assert sweep(site, move=False).passed_over
+    assert read == [], "a quiet directory is not read"
+    (path / "model.bin").chmod(0o600)
+    os.link(path / "model.bin", yard.home / "another name")
+    for _ in range(2):
+        assert sweep(site, move=False).passed_over == [(path, yard.at(1).record.id)]
+    assert read == [path / "model.bin"]
 
 
 # Mounts that number their files anew at each look

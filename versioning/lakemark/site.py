@@ -119,7 +119,7 @@ class Parts:
         """What this node remembers, beside the ledger."""
         from lakemark.adapters.journal import SqliteJournal
 
-        return SqliteJournal(self.settings.ledger.path.with_suffix(".journal.sqlite"))
+        return SqliteJournal(self.settings.ledger.path.with_suffix(".journal.sqlite"), now=self.now)
 
     def journal_is_there(self) -> bool:
         """Whether this node ever kept one: that somebody worked here, whatever became of the ledger."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from threading import RLock
@@ -18,7 +19,7 @@ from lakemark.model.instants import from_text, to_text
 from lakemark.model.soundness import Seen
 from lakemark.ports import Directory, KnownFile
 
-VERSION: Final = 2
+VERSION: Final = 3
 _WAIT_SECONDS: Final = 30.0
 _LOOK_AGAIN_SECONDS: Final = 0.01
 _KEPT_DIGESTS: Final = 100_000
@@ -27,13 +28,16 @@ _SIGN: Final = 2**63
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS known_files (
     device INTEGER, inode INTEGER, size_bytes INTEGER, mtime_ns INTEGER, mark TEXT, record TEXT NOT NULL, why TEXT NOT NULL,
+    ctime_ns INTEGER NOT NULL, digest TEXT NOT NULL, place BLOB NOT NULL, seen_day INTEGER NOT NULL,
     PRIMARY KEY (device, inode, size_bytes, mtime_ns, mark)
 ) WITHOUT ROWID, STRICT;
+CREATE INDEX IF NOT EXISTS known_files_seen ON known_files (seen_day);
 CREATE TABLE IF NOT EXISTS directories (
     path BLOB PRIMARY KEY, run TEXT NOT NULL, timeline INTEGER NOT NULL, attempt TEXT NOT NULL, sequence INTEGER NOT NULL
 ) WITHOUT ROWID, STRICT;
 CREATE TABLE IF NOT EXISTS known_digests (
     device INTEGER, inode INTEGER, size_bytes INTEGER, mtime_ns INTEGER, mark TEXT, digest TEXT NOT NULL,
+    ctime_ns INTEGER NOT NULL,
     PRIMARY KEY (device, inode, size_bytes, mtime_ns, mark)
 ) WITHOUT ROWID, STRICT;
 CREATE TABLE IF NOT EXISTS tips (
@@ -42,25 +46,58 @@ CREATE TABLE IF NOT EXISTS tips (
 CREATE TABLE IF NOT EXISTS looks (key TEXT PRIMARY KEY, at TEXT NOT NULL) WITHOUT ROWID, STRICT;
 """
 _KNOWN: Final = (
-    "SELECT record FROM known_files "
+    "SELECT record, ctime_ns, digest, seen_day, mark FROM known_files "
     "WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ? AND mark IN (?, '') ORDER BY mark DESC"
 )
 _DIGEST: Final = (
     "SELECT digest FROM known_digests "
-    "WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ? AND mark IN (?, '') ORDER BY mark DESC"
+    "WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ? AND mark = ? AND ctime_ns = ?"
 )
+_FORGET: Final = (
+    "DELETE FROM known_files WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ? AND mark = ?"
+)
+_FORGET_THERE: Final = (
+    "DELETE FROM known_files WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ? AND mark = ? "
+    "AND place = ?"
+)
+_SEE: Final = (
+    "UPDATE known_files SET seen_day = ?, place = ? "
+    "WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ? AND mark = ?"
+)
+_CONFIRM: Final = (
+    "UPDATE known_files SET ctime_ns = ? "
+    "WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ? AND mark = ?"
+)
+_REMEMBER: Final = "INSERT OR REPLACE INTO known_files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# An inode's number is one file's at a time. Numbers that don't stay (0) say nothing.
+_OTHERS: Final = "DELETE FROM known_files WHERE device = ? AND inode = ? AND inode <> 0"
+_UNSEEN: Final = (
+    "SELECT seen_day, device, inode, size_bytes, mtime_ns, mark, place FROM known_files WHERE seen_day < ? AND place <> x'' "
+    "AND (seen_day, device, inode, size_bytes, mtime_ns, mark) > (?, ?, ?, ?, ?, ?) "
+    "ORDER BY seen_day, device, inode, size_bytes, mtime_ns, mark LIMIT 1000"
+)
+_SEEN_AGAIN_DAYS: Final = 7
+"""A file that lies there is noted as seen once in so many days: a look that finds nothing new costs no write."""
 _OLDEST_DIGESTS: Final = """
 DELETE FROM known_digests WHERE (device, inode, size_bytes, mtime_ns, mark) IN (
     SELECT device, inode, size_bytes, mtime_ns, mark FROM known_digests ORDER BY mtime_ns
     LIMIT max(0, (SELECT count(*) FROM known_digests) - ?))
 """
 _FROM_1: Final = """
-INSERT OR IGNORE INTO known_files SELECT device, inode, size_bytes, mtime_ns, '', record, why FROM files;
-INSERT OR IGNORE INTO known_digests SELECT device, inode, size_bytes, mtime_ns, '', digest FROM digests;
+INSERT OR IGNORE INTO known_files SELECT device, inode, size_bytes, mtime_ns, '', record, why, 0, '', x'', 0 FROM files;
 DROP TABLE files;
 DROP TABLE digests
 """
-"""Journals of version 1 had no marks: their files are known without one."""
+_FROM_2: Final = """
+INSERT OR IGNORE INTO known_files SELECT device, inode, size_bytes, mtime_ns, mark, record, why, 0, '', x'', 0 FROM files_of_2;
+DROP TABLE files_of_2;
+DROP TABLE digests_of_2
+"""
+_ASIDE_2: Final = """
+ALTER TABLE known_files RENAME TO files_of_2;
+ALTER TABLE known_digests RENAME TO digests_of_2
+"""
+"""Journals of version 1 had no marks, those of 2 no ctimes: their files are known without. Their digests are read anew."""
 
 
 _TAKES_NOTHING: Final = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
@@ -69,12 +106,16 @@ _TAKES_NOTHING: Final = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.S
 class SqliteJournal:
     """`ports.Journal` in one file, for any number of threads and processes of one node. Every write is durable on return."""
 
-    def __init__(self, path: Path, *, kept_digests: int = _KEPT_DIGESTS) -> None:
+    def __init__(
+        self, path: Path, *, now: Callable[[], datetime] | None = None, kept_digests: int = _KEPT_DIGESTS
+    ) -> None:
         """Makes the file if need be. Raises Misconfigured for one of a newer version, Corrupt, Denied.
 
+        now: when files are remembered; without it they count as never seen until a look says when it was.
         kept_digests: so many, or a few more, of the files written last; what `note_digest` was told of others is forgotten.
         """
         self._path = path
+        self._now = now
         self._kept_digests = kept_digests
         self._lock = RLock()
         self._process = os.getpid()
@@ -89,30 +130,89 @@ class SqliteJournal:
             self._connection.close()
 
     def remember(self, files: Iterable[KnownFile], *, record: str, why: str) -> None:
-        rows = [(*_key(file), record, why) for file in files]
+        today = _day(self._now()) if self._now is not None else 0
+        rows = [
+            (*_key(file), record, why, _signed(file.ctime_ns), file.digest, os.fsencode(file.place), today)
+            for file in files
+        ]
         with self._writing() as connection:
-            connection.executemany("INSERT OR REPLACE INTO known_files VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            connection.executemany(_OTHERS, [row[:2] for row in rows])
+            connection.executemany(_REMEMBER, rows)
 
     def known(self, file: KnownFile) -> str | None:
         with self._reading() as connection:
             row = connection.execute(_KNOWN, _key(file)).fetchone()
-        return None if row is None else str(row[0])
+        return None if row is None or _in_doubt(file, row) else str(row[0])
 
-    def all_known(self, files: Iterable[KnownFile]) -> bool:
+    def all_known(self, files: Iterable[KnownFile], *, at: datetime | None = None) -> bool:
+        today = 0 if at is None else _day(at)
+        long_ago: list[tuple[object, ...]] = []
         with self._reading() as connection:
             cursor = connection.cursor()
-            return all(cursor.execute(_KNOWN, _key(file)).fetchone() is not None for file in files)
+            for file in files:
+                row = cursor.execute(_KNOWN, _key(file)).fetchone()
+                if row is None or _in_doubt(file, row):
+                    return False
+                if today - row[3] >= _SEEN_AGAIN_DAYS:
+                    long_ago.append((today, os.fsencode(file.place), *_key(file)[:4], row[4]))
+            if long_ago:
+                # A disk that takes nothing now: they are noted with a later look.
+                with suppress(NoRoom, Denied, StoreUnavailable), self._writing() as writing:
+                    writing.executemany(_SEE, long_ago)
+        return True
+
+    def doubtful(self, files: Iterable[KnownFile]) -> tuple[KnownFile, ...]:
+        with self._reading() as connection:
+            cursor = connection.cursor()
+            rows = ((file, cursor.execute(_KNOWN, _key(file)).fetchone()) for file in files)
+            return tuple(file for file, row in rows if row is not None and _in_doubt(file, row))
+
+    def confirm(self, file: KnownFile) -> None:
+        with self._writing() as connection:
+            row = connection.execute(_KNOWN, _key(file)).fetchone()
+            if row is None or not _in_doubt(replace(file, digest=""), row):
+                return  # somebody else was faster
+            this = (*_key(file)[:4], row[4])
+            if row[2] == file.digest:
+                connection.execute(_CONFIRM, (_signed(file.ctime_ns), *this))
+            else:
+                connection.execute(_FORGET, this)
+
+    def unseen_files(self, before: datetime) -> Iterator[KnownFile]:
+        after: tuple[object, ...] = (-1, -_SIGN, -_SIGN, -_SIGN, -_SIGN, "")
+        while True:
+            # A page at a time: nothing stays locked while its files are looked at.
+            with self._reading() as connection:
+                rows = connection.execute(_UNSEEN, (_day(before), *after)).fetchall()
+            for _, device, inode, size_bytes, mtime_ns, mark, place in rows:
+                yield KnownFile(
+                    device=device % (2 * _SIGN),
+                    inode=inode % (2 * _SIGN),
+                    size_bytes=size_bytes,
+                    mtime_ns=mtime_ns,
+                    mark=mark,
+                    place=os.fsdecode(place),
+                )
+            if not rows:
+                return
+            after = rows[-1][:6]
+
+    def forget_files(self, files: Iterable[KnownFile]) -> None:
+        rows = [(*_key(file), os.fsencode(file.place)) for file in files]
+        with self._writing() as connection:
+            connection.executemany(_FORGET_THERE, rows)
 
     def note_digest(self, file: KnownFile, digest: str) -> None:
+        row = (*_key(file), digest, _signed(file.ctime_ns))
         with self._writing() as connection:
-            connection.execute("INSERT OR REPLACE INTO known_digests VALUES (?, ?, ?, ?, ?, ?)", (*_key(file), digest))
+            connection.execute("INSERT OR REPLACE INTO known_digests VALUES (?, ?, ?, ?, ?, ?, ?)", row)
             # One in so many looks, whichever process it is: short ones leave as much as a long one.
             if digest[:2] == "00":
                 connection.execute(_OLDEST_DIGESTS, (self._kept_digests,))
 
     def digest(self, file: KnownFile) -> str | None:
         with self._reading() as connection:
-            row = connection.execute(_DIGEST, _key(file)).fetchone()
+            row = connection.execute(_DIGEST, (*_key(file), _signed(file.ctime_ns))).fetchone()
         return None if row is None else str(row[0])
 
     def bind_directory(self, path: Path, directory: Directory) -> None:
@@ -242,7 +342,8 @@ class SqliteJournal:
                 f"{quoted(str(self._path))} is a journal of version {found}; this lakemark knows {VERSION}",
                 advice="Use the newer lakemark on this node, or move the file away: it is not history.",
             )
-        for statement in (_TABLES + (_FROM_1 if found == 1 else "")).split(";"):
+        before, after = {1: ("", _FROM_1), 2: (_ASIDE_2 + ";", _FROM_2)}.get(found, ("", ""))
+        for statement in (before + _TABLES + after).split(";"):
             if statement.strip():
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -296,6 +397,16 @@ def seen_at(path: Path) -> tuple[Seen, ...]:
 
 def _key(file: KnownFile) -> tuple[int, int, int, int, str]:
     return _signed(file.device), _signed(file.inode), file.size_bytes, _signed(file.mtime_ns), file.mark
+
+
+def _in_doubt(file: KnownFile, row: tuple[str, int, str, int, str]) -> bool:
+    """Whether its ctime is another than when the bytes were read that `row` is of, and it does not come with their digest."""
+    _, ctime_ns, digest, _, _ = row
+    return bool(digest) and ctime_ns != _signed(file.ctime_ns) and file.digest != digest
+
+
+def _day(at: datetime) -> int:
+    return int(at.timestamp()) // 86_400
 
 
 def _signed(number: int) -> int:

@@ -1,6 +1,7 @@
 """Who a file is, beyond what a new file can have by chance: an inode number is given again, size and times can be copied.
 
 The birth time tells, where the file system keeps one: it can't be set. Elsewhere a hash of the file's first and last block.
+Neither tells of a write in place that keeps size and times; ctime does, and goes along: where it moved on, the file is read.
 Where inode numbers change from look to look (FUSE without `use_ino`), they say nothing and are left out.
 """
 
@@ -32,6 +33,8 @@ def known_file(place: str, found: os.stat_result) -> KnownFile:
         size_bytes=found.st_size,
         mtime_ns=found.st_mtime_ns,
         mark=_mark(place, found),
+        ctime_ns=found.st_ctime_ns,
+        place=place,
     )
 
 

@@ -11,9 +11,9 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -94,8 +94,18 @@ def land_tree(source: Path, tree: Path, way: Way, *, progress: Progress, members
         manifest=Manifest(files=(*files, *_others(found)), folders=folders),
         linked=linked,
         newest_mtime_ns=max(seen.stat.st_mtime_ns for seen in found.values() if seen.type is FileType.FILE),
-        taken=tuple(seen.known for seen in found.values() if seen.known is not None),
+        taken=tuple(_known(jobs, files)),
     )
+
+
+def _known(jobs: Iterable[_Job], files: Iterable[File]) -> Iterator[KnownFile]:
+    """The trainer's files with what was read of them; ctime as it was before that, after our own link."""
+    digests = {file.path: file.digest or "" for file in files}
+    for job in jobs:
+        known = job.seen.known
+        if known is not None:
+            ctime_ns = known.ctime_ns if job.identity is None else job.identity.ctime_ns
+            yield replace(known, ctime_ns=ctime_ns, digest=digests[job.seen.path])
 
 
 @dataclass(slots=True, kw_only=True)

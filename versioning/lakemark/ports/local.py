@@ -382,6 +382,10 @@ class KnownFile:
 
     inode: 0 where the mount gives no lasting numbers. mark: what another file can't have though it got the inode's number
     and was given the same size and times: its birth time, else a hash of its ends. Empty: nobody looked.
+
+    What follows is of the look at it, no part of who it is. ctime_ns: as it was before its bytes were read; 0: not known. It
+    can't be set: while it stands nothing was written, and where it moved on, only the bytes tell whether something was.
+    place: its path. digest: of its bytes as a manifest has it; empty: they were not read.
     """
 
     device: int
@@ -389,6 +393,9 @@ class KnownFile:
     size_bytes: int
     mtime_ns: int
     mark: str = ""
+    ctime_ns: int = field(default=0, compare=False)
+    place: str = field(default="", compare=False)
+    digest: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,20 +423,36 @@ class Journal(Protocol):
     def remember(self, files: Iterable[KnownFile], *, record: str, why: str) -> None:
         """These files are of a record: committed, restored, its pointer or a copy (`why`). They are never committed again.
 
-        Never of files that are in no record: whoever remembered those would make them be lost.
+        Never of files that are in no record: whoever remembered those would make them be lost. Other files that had an inode's
+        number before are forgotten: there is one at a time.
         """
 
     def known(self, file: KnownFile) -> str | None:
-        """The record a file belongs to, or None."""
+        """The record a file belongs to, or None. None, too, of one that is `doubtful`, unless it comes with the digest it had."""
 
-    def all_known(self, files: Iterable[KnownFile]) -> bool:
-        """Whether every one belongs to a record; True of none. Cheap for many."""
+    def all_known(self, files: Iterable[KnownFile], *, at: datetime | None = None) -> bool:
+        """Whether every one belongs to a record; True of none. Cheap for many. at: notes that they were seen then."""
+
+    def doubtful(self, files: Iterable[KnownFile]) -> tuple[KnownFile, ...]:
+        """Those that a record had, and whose ctime moved on since their bytes were read: they may have been written in place.
+
+        One that was remembered without a digest is never among them.
+        """
+
+    def confirm(self, file: KnownFile) -> None:
+        """`file` was read just now, and comes with its digest: it is known as it is now, or forgotten where the bytes differ."""
+
+    def unseen_files(self, before: datetime) -> Iterator[KnownFile]:
+        """Files that no look came upon since, with the place where they were last. Drawn from while others write."""
+
+    def forget_files(self, files: Iterable[KnownFile]) -> None:
+        """They are proven to be gone. One that was seen or remembered since it was answered by `unseen_files` stays."""
 
     def note_digest(self, file: KnownFile, digest: str) -> None:
         """Its digest, so that it need not be read again. Of very many, those of the oldest files may be forgotten."""
 
     def digest(self, file: KnownFile) -> str | None:
-        """What `note_digest` was told of this very file."""
+        """What `note_digest` was told of this very file, its ctime included."""
 
     def bind_directory(self, path: Path, directory: Directory) -> None:
         """From now on finds in `path` belong to this attempt. Links are followed: it is the same under another name."""

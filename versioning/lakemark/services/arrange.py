@@ -16,6 +16,7 @@ from lakemark.errors import Conflict, NotFound
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.ledger import RecordState, RunState
 from lakemark.ports import Baked, Found, Placed, Pointer, PointerKind, Site
+from lakemark.services.known_files import remember_as
 from lakemark.services.later import later_than, links_to, said_of_moved
 from lakemark.services.layout import ASIDE, Layout, layout_of
 from lakemark.services.restore import restore_manifest
@@ -104,7 +105,7 @@ class _Work:
         if missing:
             staged = self._staged(missing)
             inside = {path: path.relative_to(folder) for path in missing}
-            self._remember(staged / name for name in inside.values())
+            self._remember({staged / inside[path]: part for path, part in missing.items()})
             self.site.progress.step("resume.staged")
             for path in sorted(missing, key=lambda path: (path.name.endswith(_LAST_TO_COME), path.name)):
                 (came,) = disk.move_aside([staged / inside[path]], path.parent)
@@ -191,17 +192,17 @@ class _Work:
         folder = pointer.path.parent / ASIDE / f"pointers-{self.found.record.id[:12]}"
         draft = folder / pointer.path.name
         disk.draft(pointer, draft)
-        self.site.journal.remember(disk.identities(draft), record=self.found.record.id, why="pointer")
+        files = [replace(file, digest=disk.digest(Path(file.place))) for file in disk.identities(draft)]
+        self.site.journal.remember(files, record=self.found.record.id, why="pointer")
         self.site.progress.step("resume.drafted")
         disk.swap(draft, pointer.path, keep=self._beneath(pointer.path))
         disk.tidy(folder)
 
-    def _remember(self, paths: Iterable[Path]) -> None:
+    def _remember(self, pieces: Mapping[Path, Manifest]) -> None:
         """What was restored is the record's; a finder must not take it for a save of its own."""
-        for path in paths:
+        for path, manifest in pieces.items():
             if self.site.workspace.exists(path):
-                files = self.site.workspace.identities(path)
-                self.site.journal.remember(files, record=self.found.record.id, why="restored")
+                remember_as(self.site, path, manifest, record=self.found.record.id, why="restored")
 
     def _aside(self, paths: Iterable[Path]) -> None:
         for path in paths:

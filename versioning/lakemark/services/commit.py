@@ -20,6 +20,7 @@ from lakemark.model.tiers import SKEW
 from lakemark.ports import Checkpoint, Directory, Landed, Site
 from lakemark.services.announcements import told
 from lakemark.services.appending import Settled, opened, require_writable
+from lakemark.services.known_files import records_of
 from lakemark.services.land_again import has_sound_replica, land_again, stands_wrong
 from lakemark.services.layout import committed
 from lakemark.services.lost_ledger import for_saving_of
@@ -299,8 +300,7 @@ def _lies(site: Site, asked: Commit, found: RecordState) -> bool:
         return False
     if not site.workspace.exists(Path(source)):
         return False
-    files = site.workspace.identities(Path(source))
-    return bool(files) and all(site.journal.known(file) == found.record.id for file in files)
+    return set(records_of(site, [Path(source)]) or ()) == {found.record.id}
 
 
 def _record(site: Site, asked: Commit, placement: Placement, taken: Taken) -> Record:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from typing import Final
@@ -40,7 +40,8 @@ class Copies:
         record = self._holder(found, wanted)
         if record is None:
             return False
-        self.site.journal.remember([one.file for one in files], record=record, why="copy")
+        read = [replace(one.file, digest=self._digest(found, one)) for one in files]
+        self.site.journal.remember(read, record=record, why="copy")
         return True
 
     def _holder(self, found: Found, wanted: list[OnDisk]) -> str | None:
@@ -76,7 +77,7 @@ class Copies:
 
 def _name(one: OnDisk) -> str:
     file = one.file
-    return f"{file.device}.{file.inode}.{file.size_bytes}.{file.mtime_ns}"
+    return f"{file.device}.{file.inode}.{file.size_bytes}.{file.mtime_ns}.{file.ctime_ns}"
 
 
 def _digests(manifest: Manifest) -> dict[int, set[str]]:

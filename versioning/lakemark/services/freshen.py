@@ -13,6 +13,7 @@ from lakemark.model.timeline import usable
 from lakemark.ports import RunFile, Site
 from lakemark.services.appending import checkpoint
 from lakemark.services.find_saves import directories
+from lakemark.services.known_files import records_of
 from lakemark.services.layout import layout_of
 from lakemark.services.open_run import write_run_file
 from lakemark.services.resume import newest_resumable
@@ -127,5 +128,4 @@ def _folders(site: Site, state: RunState) -> Iterator[Path]:
 def _is_of(site: Site, path: Path, record: str) -> bool:
     if not site.workspace.exists(path):
         return False
-    files = site.workspace.identities(path)
-    return bool(files) and all(site.journal.known(file) == record for file in files)
+    return set(records_of(site, [path]) or ()) == {record}

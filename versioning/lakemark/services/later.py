@@ -9,6 +9,7 @@ from pathlib import Path
 from lakemark.errors import Denied, NotFound
 from lakemark.model.ledger import RecordState, RunState
 from lakemark.ports import Found, Site, Verdict
+from lakemark.services.known_files import records_of
 
 _UNFINISHED = "-unfinished"
 
@@ -71,11 +72,10 @@ def said_of_moved(site: Site, finds: Sequence[Found], moved: Sequence[Path]) -> 
 def _step_known(site: Site, state: RunState, one: Found) -> int | None:
     """The step it was committed as, where all its files are of one record of the run; None also where it can't be read."""
     try:
-        files = [file for path in one.paths for file in site.workspace.identities(path)]
+        records = set(records_of(site, one.paths) or ())
     except (Denied, NotFound):
         return None
-    records = {site.journal.known(file) for file in files}
-    record = state.records.get(next(iter(records)) or "") if len(records) == 1 else None
+    record = state.records.get(next(iter(records))) if len(records) == 1 else None
     return record.record.step if record is not None else None
 
 

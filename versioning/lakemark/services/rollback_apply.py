@@ -17,6 +17,7 @@ from lakemark.model.rollback_plan import PlanData, RollbackPlan
 from lakemark.model.timeline import latest
 from lakemark.ports import Site
 from lakemark.services.appending import Settled, recorded, require_deletable
+from lakemark.services.known_files import remember_as
 from lakemark.services.open_run import write_run_file
 from lakemark.services.pins import versions
 from lakemark.services.restore import restore_manifest
@@ -116,7 +117,7 @@ def _restored(
     if standing.state == "applied" and site.workspace.exists(where):
         return where
     restore_manifest(site, target, manifest, to=where)
-    site.journal.remember(site.workspace.identities(where), record=target.record.id, why="restored")
+    remember_as(site, where, manifest, record=target.record.id, why="restored")
     return where
 
 

@@ -11,6 +11,7 @@ from lakemark.errors import Incomplete, InDistress, LakemarkError, NotFound, Uns
 from lakemark.ports import Site
 from lakemark.services.abandoned import Abandoned
 from lakemark.services.commit import Commit, Committed, commit
+from lakemark.services.known_files import records_of
 from lakemark.services.soundness import RECOVER
 
 
@@ -73,14 +74,12 @@ def known(site: Site, paths: Sequence[Path], *, but: Collection[str] = ()) -> bo
 def known_as(site: Site, paths: Sequence[Path], *, but: Collection[str] = ()) -> str | None:
     """The same, as the record that the first of its files is of; None where one of them is not known."""
     try:
-        files = [file for path in paths for file in site.workspace.identities(path)]
+        records = records_of(site, paths)
     except LakemarkError:
         return None
-    if not files or not site.journal.all_known(files):
+    if records is None or not set(but).isdisjoint(records):
         return None
-    if but and any(site.journal.known(file) in but for file in files):
-        return None
-    return site.journal.known(files[0])
+    return records[0]
 
 
 def is_there(site: Site, path: Path) -> bool:

@@ -21,6 +21,7 @@ from lakemark.model.record import Code, Record
 from lakemark.model.sharing import names_step
 from lakemark.model.timeline import lineage
 from lakemark.ports import Checkpoint, Directory, Found, KnownFile, Landed, OnDisk, Site, Spooled, Verdict
+from lakemark.services.known_files import are_known
 from lakemark.services.layout import committed
 
 GENERIC: Final = "generic"
@@ -240,9 +241,9 @@ def _require_announced(
         raise Incomplete(
             f"{quoted(str(asked.path))} was overwritten after step {spooled.step} was announced: {why}", advice=_AGAIN
         )
-    if not seen or not site.journal.all_known(one.file for one in seen):
+    if not are_known(site, [one.file for one in seen or ()]):
         return
-    before = state.records.get(site.journal.known(seen[0].file) or "")
+    before = state.records.get(site.journal.known(seen[0].file) or "") if seen else None
     if before is None or before.record.step == asked.step:
         return
     if not site.ledger.manifest(asked.run, before.record.id).extra.get("counted"):

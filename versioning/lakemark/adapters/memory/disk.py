@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import RLock
@@ -30,7 +30,13 @@ class Inode:
 
     @property
     def known(self) -> KnownFile:
-        return KnownFile(device=_DEVICE, inode=self.number, size_bytes=len(self.data), mtime_ns=self.mtime_ns)
+        return KnownFile(
+            device=_DEVICE,
+            inode=self.number,
+            size_bytes=len(self.data),
+            mtime_ns=self.mtime_ns,
+            ctime_ns=1 + self.changed,
+        )
 
     def describe(self, path: str, *, role: str = "other") -> File:
         """The file as a manifest lists it, all bytes digested."""
@@ -166,7 +172,8 @@ class MemoryDisk:
 
     def identities(self, path: Path) -> tuple[KnownFile, ...]:
         """Of the regular files at or under `path`."""
-        return tuple(node.known for _, node in self.walk(path) if isinstance(node, Inode))
+        found = ((at, node) for at, node in self.walk(path) if isinstance(node, Inode))
+        return tuple(replace(node.known, place=str(at)) for at, node in found)
 
     def names_of(self, inode: Inode) -> int:
         """How many names the file has."""

@@ -6,7 +6,7 @@ import io
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
@@ -161,12 +161,13 @@ class MemoryHot:
         with self.disk.lock:
             self._tier.landings[token] = _Landing(self._process, nodes, dict(linked))
         newest = max(known.mtime_ns for known in before.values())
+        digests = {file.path: file.digest or "" for file in manifest.regular}
         return Landed(
             token=token,
             manifest=manifest,
             linked=bool(linked),
             newest_mtime=self.disk.instant(newest),
-            taken=tuple(before.values()),
+            taken=tuple(replace(known, digest=digests.get(path, "")) for path, known in before.items()),
         )
 
     def adopt(

@@ -147,7 +147,9 @@ class MemoryWorkspace:
                 for at, node in self.disk.walk(top):
                     if isinstance(node, Inode):
                         names = self.disk.names_of(node)
-                        found.append(OnDisk(path=str(at.relative_to(base)), file=node.known, names=names))
+                        found.append(
+                            OnDisk(path=str(at.relative_to(base)), file=replace(node.known, place=str(at)), names=names)
+                        )
         return tuple(sorted(found, key=lambda one: one.path))
 
     def require_keepable(self, path: Path, members: Sequence[Path] = ()) -> None:
@@ -251,29 +253,66 @@ class MemoryJournal:
     """`ports.Journal`; `forget_all` is the loss of it."""
 
     def __init__(self) -> None:
-        self._files: dict[KnownFile, tuple[str, str]] = {}
+        self._files: dict[KnownFile, tuple[str, str, KnownFile, datetime | None]] = {}
+        self._by_inode: dict[tuple[int, int], KnownFile] = {}
         self._directories: dict[Path, Directory] = {}
         self._looks: dict[str, datetime] = {}
-        self._digests: dict[KnownFile, str] = {}
+        self._digests: dict[KnownFile, KnownFile] = {}
         self._tips: dict[tuple[str, str], str] = {}
         self._lock = RLock()
 
     def remember(self, files: Iterable[KnownFile], *, record: str, why: str) -> None:
         with self._lock:
-            self._files.update(dict.fromkeys(files, (record, why)))
+            for file in files:
+                if file.inode:
+                    self._files.pop(self._by_inode.get((file.device, file.inode), file), None)
+                    self._by_inode[file.device, file.inode] = file
+                self._files[file] = (record, why, file, None)
 
     def known(self, file: KnownFile) -> str | None:
         found = self._files.get(file)
-        return None if found is None else found[0]
+        return None if found is None or _in_doubt(file, found[2]) else found[0]
 
-    def all_known(self, files: Iterable[KnownFile]) -> bool:
-        return all(file in self._files for file in files)
+    def all_known(self, files: Iterable[KnownFile], *, at: datetime | None = None) -> bool:
+        files = list(files)
+        if not all(self.known(file) for file in files):
+            return False
+        with self._lock:
+            for file in files if at is not None else ():
+                record, why, read, _ = self._files[file]
+                self._files[file] = (record, why, replace(read, place=file.place), at)
+        return True
+
+    def doubtful(self, files: Iterable[KnownFile]) -> tuple[KnownFile, ...]:
+        return tuple(file for file in files if file in self._files and _in_doubt(file, self._files[file][2]))
+
+    def confirm(self, file: KnownFile) -> None:
+        with self._lock:
+            found = self._files.get(file)
+            if found is None or not _in_doubt(replace(file, digest=""), found[2]):
+                return
+            if found[2].digest == file.digest:
+                self._files[file] = (*found[:2], file, found[3])
+            else:
+                del self._files[file]
+
+    def unseen_files(self, before: datetime) -> Iterator[KnownFile]:
+        with self._lock:
+            old = [one[2] for one in self._files.values() if one[2].place and (one[3] is None or one[3] < before)]
+        yield from old
+
+    def forget_files(self, files: Iterable[KnownFile]) -> None:
+        with self._lock:
+            for file in files:
+                if file in self._files and self._files[file][2].place == file.place:
+                    del self._files[file]
 
     def note_digest(self, file: KnownFile, digest: str) -> None:
-        self._digests[file] = digest
+        self._digests[file] = replace(file, digest=digest)
 
     def digest(self, file: KnownFile) -> str | None:
-        return self._digests.get(file)
+        found = self._digests.get(file)
+        return None if found is None or found.ctime_ns != file.ctime_ns else found.digest
 
     def bind_directory(self, path: Path, directory: Directory) -> None:
         self._directories[path] = directory
@@ -315,6 +354,10 @@ class MemoryJournal:
             self._directories.clear()
             self._looks.clear()
             self._digests.clear()
+
+
+def _in_doubt(file: KnownFile, read: KnownFile) -> bool:
+    return bool(read.digest) and read.ctime_ns != file.ctime_ns and file.digest != read.digest
 
 
 def _essence(file: File) -> File:
