@@ -31,6 +31,7 @@ from lakemark.services.soundness import holds_of
 from lakemark.services.status import (
     AMBER,
     RED,
+    LeftOut,
     PlaceSeen,
     Problem,
     Rules,
@@ -38,6 +39,7 @@ from lakemark.services.status import (
     problems_around,
     problems_of,
     problems_of_data,
+    problems_of_left_out,
     problems_of_room,
     problems_of_stores,
 )
@@ -76,6 +78,7 @@ def status() -> Answer:
         waiting=late,
         unused=list(unused(here.parts.loaded)),
     )
+    problems += problems_of_left_out(_left_out(here))
     problems += [problem for state in states for problem in _waiting(here, state, rules)]
     problems += _data_versions(here)
     problems += _stores(here)
@@ -196,12 +199,14 @@ def _started(here: Session) -> Iterator[ServerSeen]:
 
 
 def _places(here: Session) -> Iterator[PlaceSeen]:
-    """Tiers on this machine's file systems; those behind a server are `servers_of`'s."""
+    """Tiers on this machine's file systems; those behind a server are `servers_of`'s, if the ledger knows them."""
     from lakemark.settings import DirectoryTier, HotTree
 
     seen = here.history.site().tiers
     for name, tier in here.settings.tiers.items():
         if not isinstance(tier, HotTree | DirectoryTier):
+            if name not in seen or seen[name].retired:
+                yield PlaceSeen(name=name, state="not registered in the ledger")
             continue
         hot = isinstance(tier, HotTree)
         if hot and here.parts.reads_only:
@@ -215,6 +220,27 @@ def _places(here: Session) -> Iterator[PlaceSeen]:
         removable = isinstance(tier, DirectoryTier) and tier.removable
         full = _full(tier.path, tier.min_free) if hot else None
         yield PlaceSeen(name=name, state=state, removable=removable, full=full)
+
+
+def _left_out(here: Session) -> Iterator[LeftOut]:
+    """Tiers of the ledger that lakemark.yaml does not name; not those that lie, under another name, at a place it names."""
+    from lakemark.settings import DirectoryTier, HotTree
+    from lakemark.site import identity_at
+
+    settings = here.settings
+    missing = here.history.site().left_out(settings.tiers, node=settings.node)
+    if here.parts.reads_only:
+        missing = tuple(one for one in missing if "@" not in one.name)
+    there: set[str | None] = set()
+    for tier in settings.tiers.values() if missing else ():
+        if isinstance(tier, HotTree | DirectoryTier):
+            with suppress(LakemarkError):
+                there.add(identity_at(tier.path))
+    names = [one.name.partition("@")[0] for one in missing]
+    for name, one in zip(names, missing, strict=True):
+        if one.id not in there:
+            records, alone = here.history.index.held_in(name, but=names)
+            yield LeftOut(name=name, id=one.id, tier_class=one.tier_class, kind=one.kind, records=records, alone=alone)
 
 
 def _misnamed(here: Session, place: Place, path: Path) -> Refused | None:

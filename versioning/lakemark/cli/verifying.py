@@ -56,8 +56,6 @@ def verify(
     from lakemark.services.verify import verify as read_back
 
     here = session()
-    if tier is not None:
-        here.site.store(tier)
     records = _sampled(_chosen(here, target), sample)
     if dry_run:
         return _would_read(here, records, tier)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -88,6 +89,22 @@ def records(connection: sqlite3.Connection, wanted: Selection) -> Page:
         records=tuple(from_row(row[0], row[1]) for row in shown),
         next=f"{shown[-1][2]}.{shown[-1][4]}.{shown[-1][3]}" if more and shown else None,
     )
+
+
+def held_in(connection: sqlite3.Connection, tier: str, *, but: Collection[str]) -> tuple[int, int]:
+    """Unpruned records with a replica in `tier`, and how many of them have none in any tier that is not in `but`, or it.
+
+    Reads one column of every record: for questions that are asked where something is wrong.
+    """
+    rest = "tiers"
+    lines = [f"\n{name}\n" for name in dict.fromkeys((tier, *but))]
+    for _ in lines:
+        rest = f"replace({rest}, ?, '')"
+    row = connection.execute(
+        f"SELECT count(*), sum({rest} = '') FROM records WHERE pruned IS NULL AND instr(tiers, ?) > 0",  # noqa: S608
+        (*lines, f"\n{tier}\n"),
+    ).fetchone()
+    return int(row[0]), int(row[1] or 0)
 
 
 def find(connection: sqlite3.Connection, prefix: str, run: str | None) -> RecordState:

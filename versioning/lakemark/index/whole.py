@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -184,6 +184,10 @@ class Index:
     def records(self, wanted: Selection) -> Page:
         """A page of records, newest first."""
         return self._asked(lambda connection: reading.records(connection, wanted))
+
+    def held_in(self, tier: str, *, but: Collection[str] = ()) -> tuple[int, int]:
+        """How many unpruned records have a replica in `tier`, and how many of them only there, or in those of `but`."""
+        return self._asked(lambda connection: reading.held_in(connection, tier, but=but))
 
     def find(self, prefix: str, *, run: str | None = None) -> RecordState:
         """The record whose id begins with `prefix`. Raises NotFound, and Usage with candidates where several do."""

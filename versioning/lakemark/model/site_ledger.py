@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
@@ -151,6 +151,18 @@ class SiteState:
     def known_as(self, identity: str) -> str | None:
         """The key under which the tier of this id is known now; None where it is not, or is retired."""
         return next((key for key, seen in self.tiers.items() if seen.id == identity and not seen.retired), None)
+
+    def left_out(self, configured: Collection[str], *, node: str) -> tuple[TierSeen, ...]:
+        """Tiers in use that the configuration of `node` should name and does not: shared ones, and its own hot.
+
+        configured: the names there are. Other nodes' hot is theirs to name.
+        """
+        keys = {*configured, *(tier_name(name, node) for name in configured)}
+        return tuple(
+            seen
+            for key, seen in self.tiers.items()
+            if not seen.retired and key not in keys and key.partition("@")[2] in ("", node)
+        )
 
     def earlier_tiers(self, tier: str) -> tuple[str, ...]:
         """What the shared tier was called before, the latest name first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Generic, TypeVar
 
@@ -66,6 +66,20 @@ def announced(site: Site, run: str) -> Iterator[Spooled]:
             yield replace(one, path=path, identity=seen)
         else:
             yield replace(one, path=path)
+
+
+def left_out(site: Site, found: RecordState) -> tuple[Place, ...]:
+    """Where the ledger says that the record has replicas, and this node's configuration does not name the tier."""
+    return tuple(place for place in found.replicas if place.tier not in site.tiers and place.node in (None, site.node))
+
+
+def named_again(tiers: Collection[str]) -> str:
+    """What brings tiers back that the configuration leaves out."""
+    old = ", ".join(sorted(tiers))
+    return (
+        f"Name {old} again under `tiers:` in lakemark.yaml, as it was; what is called otherwise on purpose: "
+        "lakemark tier rename OLD NEW."
+    )
 
 
 def require_writable(state: RunState | SiteState) -> None:

@@ -19,7 +19,7 @@ from lakemark.model.record import Code, Record, record_for
 from lakemark.model.tiers import SKEW
 from lakemark.ports import Checkpoint, Directory, Landed, Site
 from lakemark.services.announcements import told
-from lakemark.services.appending import Settled, opened, require_writable
+from lakemark.services.appending import Settled, left_out, opened, require_writable
 from lakemark.services.known_files import records_of
 from lakemark.services.land_again import has_sound_replica, land_again, stands_wrong
 from lakemark.services.layout import committed
@@ -206,8 +206,16 @@ def _known(
             advice="Commit it again; it is still where the trainer saved it.",
         )
     land_again(site, found, taken.landed)
-    why = "it was a record already, of which no sound replica was left: its bytes were taken into hot again"
+    why = f"it was a record already, {_without_bytes(site, found)}: its bytes were taken into hot again"
     return replace(made, why=why, landed_again=True, notes=(why, *unkept))
+
+
+def _without_bytes(site: Site, found: RecordState) -> str:
+    """Why nobody can restore it now, as far as this node can see."""
+    missing = sorted({place.tier for place in left_out(site, found)})
+    if missing:
+        return f"and lies in {', '.join(missing)}, which lakemark.yaml does not name"
+    return "of which no sound replica was left"
 
 
 def _unkept(record: Record, asked: Commit) -> tuple[str, ...]:

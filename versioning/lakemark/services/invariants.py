@@ -124,6 +124,16 @@ def _overlap(ref: DataRef, other: DataRef) -> bool:
 
 def _tiers(site: Site) -> Iterator[Violation]:
     """Each tier is the one the ledger knows, lists every record claimed in it, and none that the ledger never saw."""
+    for seen in site.ledger.site().left_out(site.tiers, node=site.node):
+        name = seen.name.partition("@")[0]
+        claims = sum(
+            any(place.tier == name and place.node in (None, site.node) for place in found.replicas)
+            for run in site.ledger.runs()
+            for found in site.ledger.run(run).records.values()
+        )
+        if claims:
+            why = f"{claims} record(s) have a replica there, and lakemark.yaml does not name it"
+            yield Violation(rule="reachable", what=f"tier {name}", why=why)
     for name, store in site.tiers.items():
         try:
             require_identity(site, store)

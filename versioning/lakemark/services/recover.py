@@ -450,9 +450,9 @@ def _settle(site: Site, result: Recovered) -> None:
 
 def _unconfigured(site: Site) -> Iterator[str]:
     """Shared tiers that the ledger knows and nobody could ask."""
-    for name, seen in site.ledger.site().tiers.items():
-        if not seen.retired and "@" not in name and name not in site.tiers:
-            yield f"{name}: this ledger's tier {seen.id[:8]} is not in the configuration"
+    for seen in site.ledger.site().left_out(site.tiers, node=site.node):
+        if "@" not in seen.name:
+            yield f"{seen.name}: this ledger's tier {seen.id[:8]} is not in the configuration"
 
 
 def _plan(site: Site, copies: list[_Copy], result: Recovered) -> None:

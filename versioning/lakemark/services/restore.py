@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lakemark.errors import LakemarkError, NoReplica, NotFound, Refused, SourceDamaged
+from lakemark.errors import LakemarkError, NoReplica, NotFound, Refused, SourceDamaged, StoreUnavailable
 from lakemark.model.checkpoint import File, FileType, Manifest, Role
 from lakemark.model.ledger import Place, RecordState
 from lakemark.ports import Damage, Range, Restored, Site, Sparse
-from lakemark.services.appending import opened, recorded
+from lakemark.services.appending import left_out, named_again, opened, recorded
 from lakemark.services.layout import committed, notes_of
 from lakemark.services.roles import Roles, require_words, roles_of
 from lakemark.services.sources import Candidates, candidates, note_damage
@@ -182,10 +182,14 @@ def _brought(
     tag = record.id if manifest.content == record.content else f"{record.id}-{manifest.content[:8]}"
     try:
         restored = _written(site, source, wanted, to=to, tag=tag)
-    except (NoReplica, SourceDamaged):
+    except (NoReplica, SourceDamaged, StoreUnavailable) as error:
         if tier is not None and source.refusals:
             raise source.refusals[0] from None
-        raise
+        missing = {place.tier for place in left_out(site, found) if tier in (None, place.tier)}
+        if not missing:
+            raise
+        also = f"it lies in {', '.join(sorted(missing))}, too, which lakemark.yaml of {site.node} does not name"
+        raise type(error)(f"{error}; {also}", advice=named_again(missing)) from error
     finally:
         for place in dict.fromkeys(place for place, _ in source.damaged):
             paths = [path for where, path in source.damaged if where == place]

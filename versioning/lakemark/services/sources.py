@@ -13,7 +13,7 @@ from lakemark.model.entry import Draft
 from lakemark.model.instants import to_text
 from lakemark.model.ledger import Place, RecordState, Replica, RunState
 from lakemark.ports import Checkpoint, CheckpointStore, Damage, Site
-from lakemark.services.appending import Settled, checkpoint, require_identity
+from lakemark.services.appending import Settled, checkpoint, left_out, named_again, require_identity
 from lakemark.services.witness import as_answer
 
 _DISTANCE = {"hot": 0, "warm": 1, "cold": 2}
@@ -24,7 +24,8 @@ def nearest(site: Site, found: RecordState, *, only: str | None = None) -> list[
 
     `only`: of that tier. Raises NotFound for an unknown tier, NoReplica where nothing is left.
     """
-    if only is not None:
+    missing = {place.tier for place in left_out(site, found) if only in (None, place.tier)}
+    if only is not None and not missing:
         site.store(only)
     here = [
         (replica, site.tiers[place.tier])
@@ -35,6 +36,11 @@ def nearest(site: Site, found: RecordState, *, only: str | None = None) -> list[
     if not here:
         others = ", ".join(sorted(f"{p.tier} of {p.node}" if p.node else p.tier for p in found.replicas)) or "nowhere"
         what = f"{found.record.run}@{found.record.step} ({found.record.id[:12]})"
+        if missing:
+            raise NoReplica(
+                f"{what} lies in {', '.join(sorted(missing))}, which lakemark.yaml of {site.node} does not name",
+                advice=named_again(missing),
+            )
         where = f"in {only}" if only else f"that {site.node} can reach"
         raise NoReplica(
             f"{what} has no replica {where}; it is {others}", advice="Try on the node that has it, or another tier."

@@ -54,6 +54,18 @@ class PlaceSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A tier of the ledger that the configuration does not name. records: with a replica there. alone: with no other one."""
+
+    name: str
+    id: str
+    tier_class: str
+    kind: str
+    records: int
+    alone: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSeen:
     """A server the configuration needs. ok: it answered what a pass would ask of it.
 
@@ -161,6 +173,22 @@ def problems_around(
     if waiting:
         what = f"{len(waiting)} announced save(s) wait to be committed, the first {waiting[0]}"
         yield Problem(colour=AMBER, what=what, next="lakemark sweep")
+
+
+def problems_of_left_out(tiers: Iterable[LeftOut]) -> Iterator[Problem]:
+    """Tiers of the ledger that lakemark.yaml does not name: no pass looks there, and no command reads from there."""
+    for one in tiers:
+        seen = f"`{one.name}: {{class: {one.tier_class}, kind: {one.kind}, …}}`, the tier {one.id[:8]}"
+        advice = (
+            f"Name it again under `tiers:` in lakemark.yaml: {seen}; "
+            f"if it is called otherwise now: lakemark tier rename {one.name} NEW."
+        )
+        if one.alone:
+            what = f"{one.alone} record(s) lie only in {one.name}, which lakemark.yaml does not name"
+            yield Problem(colour=RED, what=what, next=advice)
+        elif one.records:
+            what = f"{one.records} record(s) have a replica in {one.name}, which lakemark.yaml does not name"
+            yield Problem(colour=AMBER, what=what, next=advice)
 
 
 def problems_of_room(run: str, waiting: Sequence[WaitingSave], *, now: datetime) -> Iterator[Problem]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lakemark.errors import InDistress, LakemarkError
+from lakemark.errors import InDistress, LakemarkError, NoReplica
 from lakemark.model.entry import Draft
 from lakemark.model.instants import to_text
 from lakemark.model.ledger import Place, RecordState, RunState
 from lakemark.ports import Damage, Site
-from lakemark.services.appending import Settled, checkpoint, require_identity
+from lakemark.services.appending import Settled, checkpoint, left_out, named_again, require_identity
 from lakemark.services.soundness import RECOVER, distress
 from lakemark.services.witness import read_back
 
@@ -52,9 +52,11 @@ def verify(site: Site, records: Sequence[RecordState], *, tier: str | None = Non
 
     One entry per run for the pass. A replica that can't be reached is in the answer, not in the ledger.
     """
-    if tier is not None:
-        site.store(tier)
     result = Verified()
+    for found in records:
+        result.looks += [one for one in unnamed(site, found) if tier in (None, one.place.tier)]
+    if tier is not None and not result.looks:
+        site.store(tier)
     for found in records:
         for place in list(found.replicas):
             if place.tier in site.tiers and place.node in (None, site.node) and tier in (None, place.tier):
@@ -70,6 +72,13 @@ def verify(site: Site, records: Sequence[RecordState], *, tier: str | None = Non
     if why is not None:
         result.unrecorded.append(InDistress(why, advice=RECOVER))
     return result
+
+
+def unnamed(site: Site, found: RecordState) -> Iterator[Look]:
+    """Of replicas in tiers that the configuration leaves out: nobody can look at them, which is said."""
+    for place in left_out(site, found):
+        error = NoReplica(f"lakemark.yaml of {site.node} does not name {place.tier}", advice=named_again((place.tier,)))
+        yield Look(record=found.record.id, run=found.record.run, step=found.record.step, place=place, error=error)
 
 
 def look(site: Site, found: RecordState, place: Place) -> Look:
