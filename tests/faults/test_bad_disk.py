@@ -158,3 +158,62 @@ def test_the_service_outlives_what_fails_and_loses_nothing(machine):
         service.terminate()
         service.wait(60)
     everything_is_there(machine, 1, 2, 3)
+
+
+PLACES = [
+    ("a stale mount", lambda cold: [Fault(call, cold, error=errno.ESTALE) for call in ("open", "stat", "list")]),
+    ("an identity that breaks off", lambda cold: [Fault("read", cold / "lakemark-tier.json")]),
+]
+
+
+@pytest.fixture
+def two_disks(machine):
+    """Step 3 is in neither of the two cold tiers yet, 1 and 2 are in both."""
+    file = machine.home / "lakemark.yaml"
+    text = file.read_text()
+    file.write_text(
+        text.replace("\n# Verified replicas", "  usb: {class: cold, kind: directory, path: usb}\n\n# Verified replicas")
+        .replace("settle: 10m", "settle: 0s")
+        .replace("admit: retained", "admit: all")
+    )
+    ok(machine("tier", "init", "usb"))
+    for step in (1, 2):
+        ok(machine("replicate", f"r1@{step}", "--to", "usb"))
+    ok(machine("sweep"))
+    ok(machine("commit", save(machine.home / "out", 3), "--run", "r1", "--step", 3))
+    return machine
+
+
+@pytest.mark.parametrize(("what", "faults"), PLACES, ids=[name for name, _ in PLACES])
+def test_a_tier_whose_place_fails_is_red_and_the_others_go_on(two_disks, what, faults):
+    machine, bad = two_disks, faults(two_disks.home / COLD)
+    seen = in_words(machine("status", faults=bad))
+    assert machine.hits
+    red = [one["what"] for one in json.loads(seen.stdout)["problems"] if one["colour"] == "red"]
+    assert seen.returncode == 4
+    assert [one for one in red if "tier cold" in one], red
+    swept = json.loads(in_words(machine("sweep", faults=bad)).stdout)
+    assert [one for one in swept["pending"] if one["what"] == "tier cold" and one["transient"]], swept["pending"]
+    checked = json.loads(in_words(machine("verify", faults=bad)).stdout)
+    assert checked["damaged"] == []
+    assert {one["tier"] for one in checked["unreachable"]} == {"cold"}
+    listed = json.loads(in_words(machine("tiers", faults=bad)).stdout)["tiers"]
+    assert {one["name"]: one["state"] for one in listed} == {"hot": "present", "cold": "away", "usb": "present"}
+    ok(machine("replicate", "r1@3", "--to", "usb", faults=bad))
+    ok(machine("sweep"))
+    everything_is_there(machine, 1, 2, 3)
+
+
+def test_a_listing_that_breaks_off_blames_nobody_and_removes_nothing(two_disks):
+    bad = [Fault("list", two_disks.home / COLD)]
+    swept = json.loads(in_words(two_disks("sweep", faults=bad)).stdout)
+    assert two_disks.hits
+    assert all(one["transient"] for one in swept["pending"]), swept["pending"]
+    ok(two_disks("replicate", "r1@3", "--to", "usb", faults=bad))
+    everything_is_there(two_disks, 1, 2, 3)
+
+
+def test_a_watched_directory_that_can_t_be_looked_at_is_said(machine):
+    bad = [Fault("stat", machine.home / OUT, error=errno.ESTALE)]
+    seen = in_words(machine("status", faults=bad))
+    assert [one for one in json.loads(seen.stdout)["problems"] if "the directory of r1" in one["what"]], seen.stdout

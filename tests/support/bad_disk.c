@@ -1,10 +1,11 @@
 /* Preloaded into a process: chosen calls on files below chosen folders fail, as a bad or full disk makes them.
  *
- * BAD_DISK="CALL:ERRNO:SKIP:COUNT:FOLDER" (several with a semicolon): of CALL (open, openw, read, write, fsync, rename, mkdir) on a
- * path or descriptor below FOLDER the first SKIP go through, then COUNT fail with ERRNO (-1: all from there on).
+ * BAD_DISK="CALL:ERRNO:SKIP:COUNT:FOLDER" (several with a semicolon): of CALL (open, openw, read, write, fsync, rename, mkdir,
+ * stat, list) on a path or descriptor below FOLDER the first SKIP go through, then COUNT fail with ERRNO (-1: all from there on).
  * BAD_DISK_LOG: a file that gets a line for each call that was made to fail.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -126,3 +127,13 @@ int rename(const char *from, const char *to) { return fails_at("rename", AT_FDCW
 int renameat2(int a, const char *from, int b, const char *to, unsigned flags) {
     return fails_at("rename", b, to) ? -1 : REAL(renameat2)(a, from, b, to, flags);
 }
+#define STAT(name, kind) int name(const char *path, struct kind *to) { return fails_at("stat", AT_FDCWD, path) ? -1 : REAL(name)(path, to); }
+#define STATAT(name, kind) int name(int at, const char *path, struct kind *to, int flags) { return fails_at("stat", at, path) ? -1 : REAL(name)(at, path, to, flags); }
+STAT(stat, stat)
+STAT(lstat, stat)
+STAT(stat64, stat64)
+STAT(lstat64, stat64)
+STATAT(fstatat, stat)
+STATAT(fstatat64, stat64)
+struct dirent *readdir(DIR *of) { return fails_on("list", dirfd(of)) ? NULL : REAL(readdir)(of); }
+struct dirent64 *readdir64(DIR *of) { return fails_on("list", dirfd(of)) ? NULL : REAL(readdir64)(of); }

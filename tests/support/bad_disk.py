@@ -16,7 +16,7 @@ SOURCE = Path(__file__).with_name("bad_disk.c")
 
 @dataclass(frozen=True)
 class Fault:
-    """Of the calls `call` (open, openw, read, write, fsync, rename, mkdir) below `folder`, `count` fail after `skip`.
+    """Of the calls `call` (open, openw, read, write, fsync, rename, mkdir, stat, list) below `folder`, `count` fail after `skip`.
 
     count: -1 for all from there on. openw: opening for writing, as on a file system that was mounted read-only anew.
     """

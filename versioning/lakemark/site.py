@@ -427,7 +427,7 @@ def identity_at(path: Path) -> str | None:
     """The id in the tier file of a place on this machine's disks; None where there is none. Loads no store."""
     from lakemark.adapters import tier_file
     from lakemark.adapters.below import Below
-    from lakemark.adapters.files import as_ours
+    from lakemark.adapters.files import as_ours_of_place
 
     try:
         with os.fdopen(Below(path).open(tier_file.NAME), "rb") as stream:
@@ -439,7 +439,7 @@ def identity_at(path: Path) -> str | None:
             f"{path / tier_file.NAME} may not be read", advice="Give this user the right to read it."
         ) from None
     except OSError as error:
-        raise as_ours(error, path) from error  # a stale mount, a broken disk
+        raise as_ours_of_place(error, path) from error  # a stale mount, a broken disk
 
 
 def inodes_stay(path: Path) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -104,8 +105,18 @@ class Below:
             )
         return names
 
+    def in_the_way(self, key: str) -> Refused:
+        """To raise where a directory has an object's name. It may hold anything: only a person moves it."""
+        place = self.root / key
+        away = self.root.with_name(f"{self.root.name}.{place.name}.away")
+        return Refused(
+            f"{quoted(str(place))} is a directory, where an object is to lie",
+            advice=f"Move it out of the tier, `{shlex.join(['mv', str(place), str(away)])}`: the object is written anew by the "
+            "next sweep, or by `lakemark verify --repair`.",
+        )
+
     def _no_file(self, key: str) -> Corrupt:
         return Corrupt(
             f"{quoted(str(self.root / key))} is no regular file",
-            advice="Move away what lies there, then `lakemark verify --repair` or replicate that checkpoint anew.",
+            advice="See who put it there; what is to lie there is put back by `lakemark verify --repair`.",
         )

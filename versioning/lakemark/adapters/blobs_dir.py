@@ -19,6 +19,7 @@ from lakemark.adapters.blobs import Names
 from lakemark.adapters.digests import Readable
 from lakemark.adapters.files import (
     as_ours,
+    as_ours_of_place,
     forget_pages,
     fsync_directory,
     make_directories,
@@ -30,7 +31,7 @@ from lakemark.adapters.files import (
 from lakemark.adapters.pool import Buffers
 from lakemark.adapters.space import Space
 from lakemark.adapters.workbench import Workbench
-from lakemark.errors import Refused, StoreUnavailable, quoted
+from lakemark.errors import StoreUnavailable, quoted
 from lakemark.ports.store import Expiry, Usage
 
 WORKERS: Final = 4
@@ -98,7 +99,7 @@ class DirectoryBlobs:
         except FileNotFoundError:
             lies = False
         except OSError as error:
-            raise as_ours(error, self._root) from error
+            raise as_ours_of_place(error, self._root) from error
         if not lies:
             raise StoreUnavailable(
                 f"{quoted(self.where)} is empty: its disk may not be mounted", advice="Mount it, then try again."
@@ -171,14 +172,19 @@ class DirectoryBlobs:
 
         def fail(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):
-                raise as_ours(error, start) from error
+                raise as_ours_of_place(error, start) from error
 
         for folder, folders, names in os.walk(start, onerror=fail):
             here = Path(folder).relative_to(self._root)
             folders[:] = [name for name in folders if str(here / name) not in (_UNFINISHED, _REMOVALS, _NOT_OURS)]
             for name in names:
-                with os_errors(here / name), suppress(FileNotFoundError):
-                    yield str(here / name), os.lstat(os.path.join(folder, name)).st_size
+                try:
+                    size_bytes = os.lstat(os.path.join(folder, name)).st_size
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    raise as_ours_of_place(error, self._root / here / name) from error
+                yield str(here / name), size_bytes
 
     def tidy(self) -> int:
         count = 0
@@ -211,6 +217,8 @@ class DirectoryBlobs:
         """OSErrors inside, which know only the last name, come out as errors of our tree with the whole path."""
         try:
             yield
+        except IsADirectoryError as error:
+            raise self._below.in_the_way(key) from error
         except OSError as error:
             raise as_ours(error, self._root / key) from error
 
@@ -253,11 +261,6 @@ class DirectoryBlobs:
                     rename_new(draft, name, folder=folder)
             except FileExistsError:
                 return False
-            except IsADirectoryError as error:
-                raise Refused(
-                    f"{quoted(str(self._root / key))} is a directory, where an object is to lie",
-                    advice="Move that directory away, then try again: the object is written anew.",
-                ) from error
             os.fsync(folder)
         return True
 

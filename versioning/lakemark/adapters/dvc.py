@@ -25,6 +25,7 @@ from lakemark.adapters.dvc_going import Going, Patience
 from lakemark.adapters.dvc_layout import Claim
 from lakemark.adapters.dvc_read import MISSING, READINGS, Fault, ObjectReader
 from lakemark.adapters.dvc_room import Room
+from lakemark.adapters.files import as_ours_of_place
 from lakemark.adapters.pool import Buffers, run_all
 from lakemark.errors import (
     AnswerDamaged,
@@ -80,7 +81,12 @@ class DvcStore:
     # Identity
 
     def identity(self) -> Identity | None:
-        data = self.blobs.get(tier_file.NAME)
+        try:
+            data = self.blobs.get(tier_file.NAME)
+        except Corrupt as error:
+            if isinstance(error.__cause__, OSError):
+                raise as_ours_of_place(error.__cause__, self.blobs.where) from error
+            raise
         return None if data is None else tier_file.from_bytes(data, where=self.blobs.where)
 
     def claim(self, ledger: str, *, now: datetime) -> Identity:
@@ -284,7 +290,7 @@ class DvcStore:
         claim = Claim(
             record=checkpoint.record, manifest=checkpoint.manifest, objects=objects, claimed_at=now
         ).to_bytes()
-        new = self.blobs.get(key) is None and self.blobs.absent(key)
+        new = self._found(key) is None and self.blobs.absent(key)
         self.blobs.replace(key, claim)
         self._objects.put(record, objects)
         if self._wait_out([*objects.values()]):
@@ -309,6 +315,13 @@ class DvcStore:
                 f"the claim of {record[:12]} was removed from {self.name} while it was written, or is being removed",
                 advice="Try again: it is claimed and read back anew.",
             )
+
+    def _found(self, key: str) -> bytes | None:
+        """What lies under a name that is written anew if it is not right: what can't be read, a pipe for one, is not."""
+        try:
+            return self.blobs.get(key)
+        except Corrupt:
+            return b""
 
     def _reader(self, part_size: int, *, workers: int = WORKERS) -> ObjectReader:
         return ObjectReader(self.blobs, part_size, still_up=self.identity, workers=workers)
@@ -507,7 +520,7 @@ class DvcStore:
         data = layout.dir_bytes(checkpoint.manifest, objects)
         key = layout.object_key(objects["dir"])
         if not self.blobs.create(key, data):
-            there = self.blobs.get(key)
+            there = self._found(key)
             if there is not None and there != data and layout.dir_name(there) == objects["dir"]:
                 raise NameTaken(f"{key} of {self.name} is another checkpoint's", advice="Keep it in another tier.")
             if there != data:

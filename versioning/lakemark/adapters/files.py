@@ -60,6 +60,16 @@ def as_ours(error: OSError, what: object) -> LakemarkError:
     return StoreUnavailable(f"{name}: {text}", advice="Try again; if it stays, look at the disk or mount.")
 
 
+def as_ours_of_place(error: OSError, what: object) -> LakemarkError:
+    """The same of what is said of a place as a whole, its identity or a listing: EIO blames no file that lies there."""
+    if error.errno == errno.EIO:
+        return StoreUnavailable(
+            f"{quoted(str(what))}: {error.strerror or error}",
+            advice="The disk or mount fails: look at its health, mount it anew, then try again.",
+        )
+    return as_ours(error, what)
+
+
 @contextmanager
 def os_errors(what: object) -> Iterator[None]:
     """OSErrors inside come out as errors of our tree."""

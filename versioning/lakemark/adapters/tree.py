@@ -25,7 +25,7 @@ from typing import BinaryIO, Final, TypeVar
 from lakemark.adapters import copying, tier_file
 from lakemark.adapters.digests import Verified
 from lakemark.adapters.files import (
-    as_ours,
+    as_ours_of_place,
     fsync_directory,
     make_directories,
     open_regular,
@@ -108,7 +108,7 @@ class TreeStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise as_ours(error, self.root) from error
+            raise as_ours_of_place(error, self.root) from error
         return tier_file.from_bytes(data, where=str(self.root))
 
     def claim(self, ledger: str, *, now: datetime) -> Identity:

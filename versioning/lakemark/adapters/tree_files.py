@@ -115,6 +115,9 @@ def steady_identity(place: Path) -> FileIdentity | None:
     except OSError:
         return None
     try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return None  # a pipe has nothing to write, and says so by an error
         os.fsync(descriptor)
         return FileIdentity.of(os.fstat(descriptor))
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -305,9 +306,22 @@ def _swept_view(here: Session, swept: Swept) -> dict[str, Any]:
         ],
         "known": [{"path": printable(path), "record": record} for path, record in swept.passed_over],
         "unreadable": [{"path": printable(path), "why": why} for path, why in swept.unreadable],
-        "pending": [{"what": one.what, "why": one.why, "transient": one.transient} for one in swept.pending],
+        "pending": [
+            {"what": one.what, "why": one.why, "transient": one.transient, "next": one.next or None}
+            for one in swept.pending
+        ],
         "said": list(swept.said),
     }
+
+
+def _waiting_lines(swept: Swept) -> Iterator[str]:
+    """Of several things that wait for the same, it is said once what to do."""
+    said = {""}
+    for one in swept.pending:
+        yield f"waits {one.what}: {one.why}"
+        if one.next not in said and not one.transient:
+            yield f"  {one.next}"
+        said.add(one.next)
 
 
 def _swept_lines(swept: Swept) -> list[str]:
@@ -324,6 +338,6 @@ def _swept_lines(swept: Swept) -> list[str]:
         *(f"incomplete {path}: {why}" for path, why in swept.incomplete),
         *(f"abandoned {one.path} since {instant(one.since)}: {one.why}" for one in swept.abandoned),
         *(f"{not_read(path)}: {why}" for path, why in swept.unreadable),
-        *(f"waits {one.what}: {one.why}" for one in swept.pending),
+        *_waiting_lines(swept),
     ]
     return [plain(line) for line in lines] or ["nothing to do"]

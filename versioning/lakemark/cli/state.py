@@ -216,7 +216,11 @@ def _places(here: Session) -> Iterator[PlaceSeen]:
         if misnamed is not None:
             yield PlaceSeen(name=name, state=str(misnamed), misnamed=misnamed.advice)
             continue
-        state = _state(tier.path, None if known is None or known.retired else known.id)
+        try:
+            state = _state(tier.path, None if known is None or known.retired else known.id)
+        except LakemarkError as error:
+            yield PlaceSeen(name=name, state=str(error), broken=error.advice)
+            continue
         removable = isinstance(tier, DirectoryTier) and tier.removable
         full = _full(tier.path, tier.min_free) if hot else None
         yield PlaceSeen(name=name, state=state, removable=removable, full=full)
@@ -265,15 +269,12 @@ def _misnamed(here: Session, place: Place, path: Path) -> Refused | None:
 
 
 def _state(path: Path, known: str | None) -> str:
-    """What lies at a tier's place, in words; `present` where it is the tier that the ledger knows."""
+    """What lies at a tier's place, in words; `present` where it is the tier that the ledger knows. Raises what can't be read."""
     from lakemark.site import identity_at
 
     if known is None:
         return "not registered in the ledger"
-    try:
-        found = identity_at(path)
-    except LakemarkError as error:
-        return str(error)
+    found = identity_at(path)
     if found is None:
         return "absent: no identity file there"
     return "present" if found == known else f"another tier ({found[:8]}, not {known[:8]})"
@@ -384,10 +385,10 @@ def _rules(here: Session, states: Iterable[RunState]) -> Rules:
 
 
 def _last_written(directory: Path) -> datetime | None:
-    """When the directory or anything directly in it was written last, of the first thousand; None where it is not there."""
+    """When the directory or anything directly in it was written last, of the first thousand; None where it can't be had."""
     try:
         newest = directory.stat().st_mtime
-    except FileNotFoundError:
+    except OSError:  # gone, a stale mount, no right to it: of none of them a save can be found
         return None
     # What vanishes between, or may not be looked into, is no news: the pass that finds saves says so by name.
     with suppress(OSError), os.scandir(directory) as entries:

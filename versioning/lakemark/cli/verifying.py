@@ -79,7 +79,11 @@ def verify(
         "violations": broken,
         "unsteady": [_named(look) for look in result.looks if look.unsteady],
         "unrecorded": list(dict.fromkeys(map(str, result.unrecorded))),
-        "unreachable": [{**_named(look), "why": str(look.error)} for look in unreachable] + silent + failed,
+        "unreachable": [
+            {**_named(look), "why": str(look.error), "next": look.error.advice} for look in unreachable if look.error
+        ]
+        + silent
+        + failed,
     }
     return Answer(document=document, lines=_lines(document), exit_code=_code(document))
 
@@ -136,7 +140,7 @@ def _repaired(here: Session, damaged: list[Look]) -> tuple[list[dict[str, Any]],
             _require_known_damage(here, look)
             replicate(here.site, look.run, look.record, to=look.place.tier)
         except LakemarkError as error:
-            failed.append({**_named(look), "why": f"not repaired: {error}"})
+            failed.append({**_named(look), "why": f"not repaired: {error}", "next": error.advice})
         else:
             done.append(_named(look))
     return done, failed
@@ -159,8 +163,8 @@ def _read_data(
     try:
         return sampled_data(here.site, records, sample=sample), []
     except LakemarkError as error:
-        away = {"record": None, "run": None, "step": None, "tier": "lakefs", "node": None, "why": str(error)}
-        return SampledData(), [away]
+        nobody = dict.fromkeys(("record", "run", "step", "node"))
+        return SampledData(), [{**nobody, "tier": "lakefs", "why": str(error), "next": error.advice}]
 
 
 def _named(look: Look) -> dict[str, Any]:
@@ -199,6 +203,7 @@ def _lines(document: dict[str, Any]) -> list[str]:
     lines += [f"VIOLATED {one['rule']}: {one['what']} {one['why']}" for one in document["violations"]]
     lines += [f"UNSTEADY {_text(one)}: one reading found damage that the next did not" for one in document["unsteady"]]
     lines += [f"not reached: {_text(one)}: {one['why']}" for one in document["unreachable"]]
+    lines += [f"  {advice}" for advice in dict.fromkeys(one["next"] for one in document["unreachable"])]
     return [plain(line) for line in lines]
 
 

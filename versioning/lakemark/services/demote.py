@@ -28,18 +28,19 @@ _ROUNDS = 4
 class Pending:
     """Something due that was not done: what, why, and whether trying again later will help by itself.
 
-    planned: nothing is wrong, it is only not time for it yet.
+    planned: nothing is wrong, it is only not time for it yet. next: what somebody can do, where something is wrong.
     """
 
     what: str
     why: str
     transient: bool = False
     planned: bool = False
+    next: str = ""
 
     @classmethod
     def of(cls, what: str, error: LakemarkError) -> Self:
         """What an error kept from being done."""
-        return cls(what=what, why=str(error), transient=is_transient(error))
+        return cls(what=what, why=str(error), transient=is_transient(error), next=error.advice)
 
 
 @dataclass(slots=True, kw_only=True)

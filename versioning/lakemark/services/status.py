@@ -40,11 +40,13 @@ class PlaceSeen:
     """A tier's place as it was found. state: `present`, or why it is not. full: that nothing more lands there.
 
     misnamed: what to do, where the ledger knows the place under another name: everything there is refused meanwhile.
+    broken: what to do, where it is there and can't be read.
     """
 
     name: str
     state: str
     misnamed: str | None = None
+    broken: str | None = None
     removable: bool = False
     full: str | None = None
 
@@ -157,6 +159,9 @@ def problems_around(
         if not place.ok:
             if place.misnamed is not None:
                 yield Problem(colour=RED, what=f"nothing is committed: {place.state}", next=place.misnamed)
+                continue
+            if place.broken is not None:
+                yield Problem(colour=RED, what=f"the tier {place.name} can't be read: {place.state}", next=place.broken)
                 continue
             new = place.state.startswith("not registered")
             colour = AMBER if new or (place.removable and not place.state.startswith("another")) else RED
@@ -272,7 +277,7 @@ def _directory(state: RunState, rules: Rules) -> Iterator[Problem]:
         return
     # Before the first save the trainer may just not have made it yet.
     colour = RED if state.records else AMBER
-    what = f"the directory of {state.run}, {where}, is not there: its saves can't be found"
+    what = f"the directory of {state.run}, {where}, is not there, or can't be read: its saves can't be found"
     advice = f"Mount it, or say where they go now: `lakemark run open {state.run} --watch DIR`."
     yield Problem(colour=colour, what=what, next=advice)
 
