@@ -26,6 +26,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from lakemark.cli.prefect_api import PrefectApi, in_words
 from lakemark.errors import LakemarkError, StoreUnavailable
+from lakemark.services.appending import place_again
 from lakemark.services.status import ServerSeen
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def _s3(here: Session, tier: S3Tier, url: str, *, wanted: str | None) -> None:
     found = _identity(body) if status == _OK else None
     if found is None:
         what = f"has no identity of tier {wanted[:8]} under {tier.url}"
-        raise Wrong(what, "Was the bucket emptied or made anew? Bring it back, or see `lakemark tier init`.")
+        raise Wrong(what, place_again("s3"))
     if found != wanted:
         raise Wrong(f"is another tier ({found[:8]}, not {wanted[:8]})", "Check the tier's `url` and `endpoint`.")
 

@@ -113,8 +113,19 @@ def require_identity(site: Site, store: CheckpointStore) -> None:
         shown = "has no identity file" if found is None else f"is tier {found.id[:8]}"
         raise Refused(
             f"the place of the tier {store.name} {shown}; the ledger knows it as {seen.id[:8]}",
-            advice="Is its disk mounted, and is it the right one? Nothing was changed.",
+            advice=place_again(store.kind),
         )
+
+
+def place_again(kind: str) -> str:
+    """What to do where a tier of that kind has another identity than the ledger knows, or none any more."""
+    if kind != "s3":
+        return "Is its disk mounted, and is it the right one? Nothing was changed."
+    return (
+        "Is it the right bucket, or was it emptied or made anew? Bring back what lay there. If that is gone for good, give the "
+        "empty place another name under `tiers:`, then: lakemark tier init THAT-NAME; copies are made there again. "
+        "Nothing was changed."
+    )
 
 
 def require_name(site: Site, store: CheckpointStore, found: Identity | None) -> None:

@@ -19,6 +19,7 @@ from lakemark.services import rename
 from lakemark.services.appending import (
     Settled,
     checkpoint,
+    place_again,
     require_identity,
     require_name,
     require_writable,
@@ -187,6 +188,6 @@ def _still(store: CheckpointStore, known: TierSeen) -> Identity:
     if found is None:
         raise Refused(
             f"the place of the tier {store.name} has no identity file; the ledger knows it as {known.id[:8]}",
-            advice="Is its disk mounted, and is it the right one? Nothing was changed.",
+            advice=place_again(store.kind),
         )
     return found
