@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from lakemark.adapters.blobs import Blobs
     from lakemark.adapters.git import GitLedger
     from lakemark.adapters.git_pointer import Remote
+    from lakemark.adapters.heard_clock import HeardClock
     from lakemark.adapters.journal import SqliteJournal
     from lakemark.adapters.pacing import Pace
     from lakemark.adapters.tree import TreeStore
@@ -94,6 +95,14 @@ class Parts:
     @cached_property
     def now(self) -> Callable[[], datetime]:
         return clock_from(self.settings, self.environ)
+
+    @cached_property
+    def heard(self) -> HeardClock:
+        """The stores' time, as the last answer of one told it."""
+        from lakemark.adapters.heard_clock import HeardClock
+
+        stopwatch = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+        return HeardClock(self.settings.ledger.path.with_suffix(".heard.json"), seconds=stopwatch)
 
     @cached_property
     def index(self) -> Index:
@@ -198,7 +207,7 @@ class Parts:
             shared = tier.shared
         elif isinstance(tier, S3Tier):
             uploads = self.loaded.home / "uploads" / name
-            blobs = s3_blobs(tier, self.keys, journal=uploads, limits=self.settings.limits)
+            blobs = s3_blobs(tier, self.keys, journal=uploads, limits=self.settings.limits, heard=self.heard.hear)
             shared = tier.shared
         else:
             raise Misconfigured(f"the tier {name} is of the kind {type(tier).__name__}", advice="Use directory or s3.")
@@ -294,6 +303,7 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
         journal=journal,
         recogniser=cast("Recogniser", Later(recogniser)),
         now=parts.now,
+        store_time=parts.heard.now,
         policies=policies(settings),
         watch=tuple(Watched(path=one.path, run=one.run, data=one.data, seen_as=one.seen_as) for one in settings.watch),
         restore_root=settings.restore_root,
@@ -488,8 +498,15 @@ def remotes(settings: Settings) -> dict[str, Remote]:
     return found
 
 
-def s3_blobs(tier: S3Tier, keys: Mapping[str, str], *, journal: Path, limits: LimitSettings) -> Blobs:
-    """The blobs of an S3 tier. journal: where unfinished uploads are noted. limits: how slow it may be."""
+def s3_blobs(
+    tier: S3Tier,
+    keys: Mapping[str, str],
+    *,
+    journal: Path,
+    limits: LimitSettings,
+    heard: Callable[[str | None], None] | None = None,
+) -> Blobs:
+    """The blobs of an S3 tier. journal: where unfinished uploads are noted. limits: how slow it may be. heard: told its time."""
     from lakemark.adapters.blobs_s3 import S3Blobs
     from lakemark.adapters.s3_place import Credentials, S3Place
 
@@ -507,10 +524,11 @@ def s3_blobs(tier: S3Tier, keys: Mapping[str, str], *, journal: Path, limits: Li
         stall_seconds=limits.stall.total_seconds(),
     )
     if tier.credentials is None:
-        return S3Blobs(place, None, journal=journal)
+        return S3Blobs(place, None, journal=journal, heard=heard)
     pair = credentials(tier.credentials, environ=keys)
     token = pair.session_token.reveal() if pair.session_token else None
-    return S3Blobs(place, Credentials(pair.access_key_id, pair.secret_access_key.reveal(), token), journal=journal)
+    keypair = Credentials(pair.access_key_id, pair.secret_access_key.reveal(), token)
+    return S3Blobs(place, keypair, journal=journal, heard=heard)
 
 
 def ask_s3(

@@ -82,12 +82,33 @@ class _Late(threading.local):
             self.check()
 
 
+class _Told:
+    """After each answer, tells the time that it came with."""
+
+    def __init__(self, heard: Callable[[str | None], None]) -> None:
+        self._heard = heard
+
+    def __call__(self, parsed: Mapping[str, Any], **_: object) -> None:
+        self._heard(parsed.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"))
+
+
 class S3Blobs:
-    """Implements `Blobs`. journal: a directory of this node where multipart uploads under way are noted."""
+    """Implements `Blobs`. journal: a directory of this node where multipart uploads under way are noted.
+
+    heard: told of each answer the `Date` it came with, also of refusals: a store says what time it is above all when a
+    signature's is off.
+    """
 
     kind: Final = "s3"
 
-    def __init__(self, place: S3Place, credentials: Credentials | None, *, journal: Path) -> None:
+    def __init__(
+        self,
+        place: S3Place,
+        credentials: Credentials | None,
+        *,
+        journal: Path,
+        heard: Callable[[str | None], None] | None = None,
+    ) -> None:
         self.where = f"s3://{place.bucket}/{place.prefix}"
         self._place = place
         self._root = f"{place.prefix}/" if place.prefix else ""
@@ -97,6 +118,9 @@ class S3Blobs:
         self._deleting = _client(place, credentials, read_timeout=ANSWER_SECONDS - _CONNECT_SECONDS)
         # Of all that a request goes through, the last before it is sent: at each try, after each wait for the one before.
         self._deleting.meta.events.register_last("before-send.s3.DeleteObject", self._late)
+        if heard is not None:
+            for client in (self._client, self._deleting):
+                client.meta.events.register("after-call.s3", _Told(heard))
         self._bench = Workbench(journal)
         self._buffers = Buffers(WORKERS + 1, PART_BYTES)
 

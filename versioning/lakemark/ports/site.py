@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from lakemark.model.ledger import Place
 from lakemark.model.names import original
 from lakemark.model.residence import Residence
 from lakemark.model.retention import RetentionPolicy
+from lakemark.model.tiers import SKEW
 from lakemark.ports.data import DataVersions, Strength
 from lakemark.ports.ledger import Ledger
 from lakemark.ports.local import Journal, Recogniser, Workspace
@@ -97,7 +98,9 @@ class Policies:
 class Site:
     """One node's view of a site. `data` is None where there is no data versioning.
 
-    seconds: a monotonic stopwatch, for measuring how fast a tier reads. reads_only: nothing may be appended from here.
+    seconds: a monotonic stopwatch, for measuring how fast a tier reads. store_time: what a store's clock says now, as its last
+    answer told, whoever it was given to on this node; None where none told lately. Asks nobody. reads_only: nothing
+    may be appended from here.
     home: the folder of lakemark.yaml; run files lie in `home/runs`, plans in `home/plans`, spools in `home/spool`.
     """
 
@@ -121,12 +124,17 @@ class Site:
     simulated_clock: bool = False
     reads_only: bool = False
     seconds: Callable[[], float] = lambda: 0.0
+    store_time: Callable[[], datetime | None] = lambda: None
     progress: Progress = field(default_factory=Quiet)
 
     def stamp(self, request: str) -> Stamp:
-        """A stamp of this node, now."""
+        """A stamp of this node, now: suspect where its clock is more than five minutes off a store's."""
+        at = self.now()
+        theirs = None if self.simulated_clock else self.store_time()
         mark = ClockMark.SIMULATED if self.simulated_clock else ClockMark.OK
-        return Stamp(at=self.now(), node=self.node, actor=self.actor, request=request, clock=mark)
+        if theirs is not None and abs(at - theirs) > SKEW:
+            mark = ClockMark.SUSPECT
+        return Stamp(at=at, node=self.node, actor=self.actor, request=request, clock=mark)
 
     def store(self, place: Place | str) -> CheckpointStore:
         """The store of a tier name, or of a place: NotFound for an unknown one, or for another node's hot."""
