@@ -6,6 +6,7 @@ it looks, past the product's code, whether another place holds the same bytes. S
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import hashlib
 import json
@@ -13,12 +14,13 @@ import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from multiprocessing import forkserver
 from pathlib import Path
 from random import Random
 
@@ -82,17 +84,27 @@ class Save:
         return {name: hashlib.md5(data, usedforsecurity=False).hexdigest() for name, data in self.files.items()}
 
 
-def _lakemark(words, environ, folder):
-    """In the forked process: one command line, its streams in files."""
+def start_forking(built):
+    """Commands are forked from one process that has everything loaded, and the library that lets disks fail."""
+    os.environ["LD_PRELOAD"] = str(library(built))
+    try:
+        forkserver.ensure_running()
+    finally:
+        del os.environ["LD_PRELOAD"]
+
+
+def _lakemark(lines, environ, folder):
+    """In the forked process: command lines one after the other, their streams in files. It ends with the first that fails."""
     for name, number in (("out", 1), ("err", 2)):
         descriptor = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(descriptor, number)
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", closefd=False)
     os.environ.update(environ)
+    ctypes.CDLL(None).bad_disk_anew()
     from lakemark.cli import run
 
-    code = run(list(words), environ=environ)
+    code = next((code for words in lines if (code := run(list(words), environ=environ))), 0)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -108,10 +120,11 @@ class Campaign:
     seed: int
     events: list[str] = field(default_factory=list)
     saves: list[Save] = field(default_factory=list)
-    faults: int = 0
     now: datetime = START
+    kinds: Counter = field(default_factory=Counter)
 
     def __post_init__(self):
+        start_forking(self.home)
         self.random = Random(self.seed)
         self.prefix = f"campaign-{self.home.name}-{self.seed}"
         self.numbers = 0
@@ -131,6 +144,10 @@ class Campaign:
         self.must("init", self.home)
         self.must("run", "open", RUN, "--watch", self.home / "out")
 
+    @property
+    def faults(self):
+        return self.kinds.total()
+
     # Commands
 
     def tell_time(self):
@@ -140,13 +157,17 @@ class Campaign:
 
     def begin(self, *words, environ=None):
         """The process, and the folder of what it says."""
+        return self.begin_all((words,), environ=environ)
+
+    def begin_all(self, lines, environ=None):
+        """One process for all of these command lines, as long as they end well."""
         self.numbers += 1
         folder = self.home / "said" / f"{self.numbers}"
         folder.mkdir(parents=True)
-        words = (*map(str, words), "--json")
-        process = FORKED.Process(target=_lakemark, args=(words, self.environ | (environ or {}), str(folder)))
+        lines = [(*map(str, words), "--json") for words in lines]
+        process = FORKED.Process(target=_lakemark, args=(lines, self.environ | (environ or {}), str(folder)))
         process.start()
-        return words, process, folder
+        return lines[-1], process, folder
 
     def end(self, begun, *, patience=PATIENCE_SECONDS):
         words, process, folder = begun
@@ -207,13 +228,17 @@ class Campaign:
             self.note("kill -9 in a commit")
             time.sleep(self.random.random() * 0.6)
             self.send(begun, signal.SIGKILL)
-        done = self.end(begun)
+        self.committed(one, self.end(begun))
+
+    def committed(self, one, done):
         if done.code == 0:
             one.acknowledged = True
             one.record = done.document()["record"]
 
-    def note(self, what):
-        self.faults += 1
+    def note(self, kind, what=""):
+        """A fault that is injected now."""
+        self.kinds[kind] += 1
+        what = what or kind
         self.events.append(f"{self.now:%d %H:%M} FAULT {what}")
 
     # What is really where, past the product's code
@@ -271,7 +296,7 @@ class Campaign:
         )
         data = one.files[name]
         bad = {"flip": wire.flip(data), "cut": data[: len(data) // 2], "gone": None}[how]
-        self.note(f"{how} of {name} of step {one.step} in {place}")
+        self.note(f"{how} in {place}", f"{how} of {name} of step {one.step} in {place}")
         if place == "warm":
             key = self._objects(one, f"{self.prefix}/")[name]
             client = self.server.client()
@@ -294,7 +319,7 @@ class Campaign:
     def wire_fails(self):
         faults = self.random.choice((LYING, FAILING, FAILING + LYING))
         share = self.random.choice((0.05, 0.2, 0.6))
-        self.note(f"{share:.0%} of the requests to S3 fail")
+        self.note("requests to S3 fail", f"{share:.0%} of the requests to S3 fail")
         self.proxy.at_random(seed=self.random.random(), share=share, faults=faults)
         self.work()
         self.proxy.clear()
@@ -328,7 +353,7 @@ class Campaign:
 
     def clock_jumps(self):
         away = self.random.choice((-40, -1, 1, 40)) * timedelta(days=1)
-        self.note(f"the clock is {away.days} d off")
+        self.note("the clock jumps", f"the clock is {away.days} d off")
         kept, self.now = self.now, self.now + away
         self.tell_time()
         self.work()
@@ -355,7 +380,7 @@ class Campaign:
         self.end(begun)
 
     def disk_fails(self):
-        """In a process of its own that loads the library: some calls below one folder give errors, then the disk is well."""
+        """In one process some calls below one folder give errors, then the disk is well."""
         folder = self.home / self.random.choice(("hot", "cold", "ledger.git", "out"))
         call, error = self.random.choice(
             (
@@ -370,26 +395,17 @@ class Campaign:
         faults = [Fault(call, folder, error=error, skip=skip, count=count)]
         if self.random.random() < 0.2:
             faults = read_only(folder)
-        self.note(f"a bad disk: {'; '.join(map(str, faults))}")
+        what = "the disk is read-only" if len(faults) > 1 else f"{errno.errorcode[error]} of {call}"
+        self.note(f"{what} in {folder.name}", f"a bad disk: {'; '.join(map(str, faults))}")
         one = self.save()
         words = self.random.choice(
             (("sweep",), ("verify", "--repair"), ("commit", str(one.path), "--run", RUN, "--step", str(one.step)))
         )
-        bad = {"LD_PRELOAD": str(library(self.home)), "BAD_DISK": ";".join(map(str, faults))}
-        done = subprocess.run(
-            [sys.executable, "-m", "lakemark.cli", *words, "--json"],
-            env=self.environ | bad,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SECONDS,
-            check=False,
-        )
-        self.events.append(f"{self.now:%d %H:%M} {' '.join(words)} -> {done.returncode} {done.stderr.strip()[:300]}")
-        assert done.returncode != 1, f"an unexpected error: {done.stderr}\n{self.story()}"
-        if done.returncode == 0 and words[0] == "commit":
-            one.acknowledged, one.record = True, json.loads(done.stdout)["record"]
-        elif done.returncode == 0 and words[0] == "sweep":
-            self.found(json.loads(done.stdout))
+        done = self.lakemark(*words, environ={"BAD_DISK": ";".join(map(str, faults))})
+        if words[0] == "commit":
+            self.committed(one, done)
+        elif words[0] == "sweep":
+            self.found(done.document())
 
     def ledger_of_yesterday(self):
         """A backup of the ledger comes back; saves go on; then somebody recovers it."""
@@ -454,10 +470,13 @@ class Campaign:
         to.parent.mkdir(exist_ok=True)
         done = self.lakemark("restore", f"id:{one.record}", "--to", to, environ=environ)
         if done.code == 0:
-            there = {path.name: path.read_bytes() for path in to.iterdir()}
-            assert there == one.files, f"wrong bytes of step {one.step} were handed out\n{self.story()}"
+            self.same(to, one)
         shutil.rmtree(to, ignore_errors=True)
         return done
+
+    def same(self, to, one):
+        there = {path.name: path.read_bytes() for path in to.iterdir()}
+        assert there == one.files, f"wrong bytes of step {one.step} were handed out\n{self.story()}"
 
     def wait(self):
         self.now += timedelta(minutes=self.random.choice((1, 11, 61, 60 * 5)))
@@ -486,13 +505,18 @@ class Campaign:
         self.lakemark("verify", "--repair")
         self.sweep()
         rows = self.records()
-        for one in self.saves:
-            if not one.acknowledged:
-                continue
+        known = [one for one in self.saves if one.acknowledged]
+        for one in known:
             one.record = one.record or rows.get(one.step)
             assert one.record, f"step {one.step} was acknowledged, and no record has it\n{self.story()}"
-            done = self.restore(one)
-            assert done.code == 0, f"step {one.step} was acknowledged and is lost: {done.err}\n{self.story()}"
+        to = self.home / "back" / "all"
+        to.mkdir(parents=True)
+        done = self.end(self.begin_all([("restore", f"id:{one.record}", "--to", to / f"{one.step}") for one in known]))
+        for one in known:
+            why = f"step {one.step} was acknowledged and is lost: {done.err}\n{self.story()}"
+            assert (to / f"{one.step}").is_dir(), why
+            self.same(to / f"{one.step}", one)
+        assert done.code == 0, f"{done.err}\n{self.story()}"
         whole = self.lakemark("verify", "--invariants")
         assert whole.code == 0, f"{whole.out} {whole.err}\n{self.story()}"
 

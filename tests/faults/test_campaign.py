@@ -1,5 +1,7 @@
 """Faults drawn at random over a whole site; each seed is a story, and those that once lost something are told again."""
 
+import sys
+
 import pytest
 
 from tests.faults.campaign import Campaign
@@ -16,6 +18,7 @@ def compiler(require_command):
 def told(tmp_path, seaweedfs, s3_faults, seed, faults):
     campaign = Campaign(tmp_path, seaweedfs, s3_faults, seed)
     campaign.go(faults)
+    sys.stdout.write(f"seed {seed}: {campaign.faults} faults: {dict(sorted(campaign.kinds.items()))}\n")
     assert len([one for one in campaign.saves if one.acknowledged]) > faults // 10, campaign.story()
 
 

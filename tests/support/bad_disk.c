@@ -38,6 +38,13 @@ static void learn(void) {
     }
 }
 
+/* For a process that was forked from one with this library loaded, and has an environment of its own by now. */
+void bad_disk_anew(void) {
+    pthread_mutex_lock(&lock);
+    known = -1;
+    pthread_mutex_unlock(&lock);
+}
+
 static int below(const char *path, const char *folder) {
     size_t length = strlen(folder);
     return !strncmp(path, folder, length) && (path[length] == '/' || !path[length]);
