@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from lakemark.adapters.memory import MemoryLedger
-from lakemark.errors import StoreUnavailable
+from lakemark.adapters.memory import MemoryLedger, MemoryStore
+from lakemark.errors import Refused, StoreUnavailable
 from lakemark.model.entry import Draft
 from lakemark.model.ledger import Place
 from lakemark.model.retention import RetentionPolicy
@@ -26,6 +26,7 @@ from tests.services.test_distress import (
     tiers_away,
     yesterday_and_today,
 )
+from tests.services.test_names import called
 from tests.services.test_thinning import full_world
 from tests.services.world import OUT, RUN, World, files
 
@@ -68,6 +69,50 @@ def test_yesterday_s_ledger(world, left):
     assert found.entries > 0
     assert found.records >= 2
     assert world.kinds()[-1] == "ledger_recovered" or "ledger_recovered" in world.kinds()
+    all_restored(world, records)
+
+
+NAMES = pytest.mark.parametrize("names", [{"node": "node-b"}, {"node": "node-x"}, {"tier": "nvme"}], ids=str)
+
+
+@NAMES
+@pytest.mark.parametrize("rehearsed", [True, False])
+def test_under_another_name_nothing_is_brought_back(world, names, rehearsed):
+    """Its trees would become replicas of a node or tier that does not exist, which nobody can reach."""
+    backup = yesterday_and_today(world)
+    records = set(world.state().records)
+    world.ledger = backup
+    before = backup.tips()
+    with pytest.raises(Refused, match="is known as hot of node node-a"):
+        recover(called(world, **names), dry_run=rehearsed)
+    assert world.ledger.tips() == before
+    recovered(world)
+    all_restored(world, records)
+
+
+@NAMES
+def test_nor_where_the_names_themselves_are_what_was_lost(world, names):
+    yesterday_and_today(world)
+    records = set(world.state().records)
+    world.ledger.lose(SITE)
+    with pytest.raises(Refused, match="is known as hot of node node-a"):
+        recover(called(world, **names))
+    recovered(world)
+    assert {place.node for found in world.state().records.values() for place in found.replicas} <= {None, "node-a"}
+    all_restored(world, records)
+
+
+def test_a_shared_tier_under_another_name_gives_nothing_back(world):
+    backup = yesterday_and_today(world)
+    records = set(world.state().records)
+    world.ledger = backup
+    site = world.site()
+    tiers = {name: store for name, store in site.tiers.items() if name != "cold"}
+    tiers["old"] = MemoryStore(world.shelves["cold"], name="old", tier_class="cold", domain="hdd")
+    found = recover(replace(site, tiers=tiers))
+    assert any("is known as cold" in one for one in found.away)
+    assert not any(place.tier == "old" for one in world.state().records.values() for place in one.replicas)
+    recovered(world)
     all_restored(world, records)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from lakemark.errors import AnswerDamaged, Corrupt, LakemarkError, NotFound
+from lakemark.errors import AnswerDamaged, Corrupt, LakemarkError, NotFound, Refused
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import SITE, Contents, Draft, Entry, Stamp
 from lakemark.model.instants import to_text
@@ -21,7 +21,7 @@ from lakemark.model.soundness import HERE
 from lakemark.ports import Checkpoint, CheckpointStore, Site
 from lakemark.ports.ledger import Ledger
 from lakemark.services import pins
-from lakemark.services.appending import Settled
+from lakemark.services.appending import Settled, require_name
 from lakemark.services.orphans import Orphan, settle_orphan
 from lakemark.services.register_tiers import register_tier
 from lakemark.services.soundness import known_lacks, look, unguarded
@@ -62,10 +62,12 @@ def recover(site: Site, *, dry_run: bool = False) -> Recovered:
     """Brings back what the ledger lacks; with `dry_run` says what that would be.
 
     Afterwards the ledger holds every entry and record that somebody reachable knows, and is in distress only while a tier is
-    away. Nothing that it had is changed. Raises Denied, NoRoom, Corrupt where the ledger itself can't be written or read.
+    away. Nothing that it had is changed. Raises Refused where this node or its hot is called otherwise than the ledger
+    knows it, Denied, NoRoom, Corrupt where the ledger itself can't be written or read.
     """
     ledger = unguarded(site.ledger)
     bare = replace(site, ledger=ledger)
+    _require_named(bare)
     result = Recovered()
     copies = list(_copies(bare, result))
     if dry_run:
@@ -84,6 +86,7 @@ def recover(site: Site, *, dry_run: bool = False) -> Recovered:
         for branch, head in copy.heads.items():
             if _bring(bare, branch, head, copy=copy, result=result):
                 result.sources.append(copy.shown)
+    _require_named(bare)  # again: what it is called may be among the entries that came back just now
     _tiers(bare, result)
     _records(bare, result)
     _pins(bare, result)
@@ -94,6 +97,16 @@ def recover(site: Site, *, dry_run: bool = False) -> Recovered:
     _settle(bare, result)
     result.sources, result.away = list(dict.fromkeys(result.sources)), list(dict.fromkeys(result.away))
     return result
+
+
+def _require_named(site: Site) -> None:
+    """Hot's trees would else become replicas of a node or tier that is not there, which nobody could reach."""
+    try:
+        require_name(site, site.hot, site.hot.identity())
+    except Refused:
+        raise
+    except LakemarkError:
+        return  # hot is away, and nothing of it is brought back; or the names can't be read until they are
 
 
 # Copies of the ledger
@@ -245,6 +258,7 @@ def _unknown(site: Site, store: CheckpointStore, result: Recovered) -> list[Chec
         identity = store.identity()
         if identity is None or identity.ledger != site.ledger.id:
             return []
+        require_name(site, store, identity)
         listing = store.claimed()
     except LakemarkError as error:
         result.away.append(f"{store.name}: {error}")
