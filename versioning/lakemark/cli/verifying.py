@@ -147,7 +147,9 @@ def _repaired(here: Session, damaged: list[Look]) -> tuple[list[dict[str, Any]],
 
 
 def _require_known_damage(here: Session, look: Look) -> None:
-    replica = here.site.ledger.run(look.run).records[look.record].replicas.get(look.place)
+    from lakemark.services.appending import recorded
+
+    replica = recorded(here.site.ledger.run(look.run), look.record).replicas.get(look.place)
     if replica is not None and replica.sound:
         raise Refused(
             "the ledger does not know of the damage", advice="Mend the ledger first: lakemark ledger recover --dry-run."

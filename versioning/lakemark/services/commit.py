@@ -19,7 +19,7 @@ from lakemark.model.record import Code, Record, record_for
 from lakemark.model.tiers import SKEW
 from lakemark.ports import Checkpoint, Directory, Landed, Site
 from lakemark.services.announcements import told
-from lakemark.services.appending import Settled, left_out, opened, require_writable
+from lakemark.services.appending import Settled, left_out, opened, recorded, require_writable
 from lakemark.services.known_files import records_of
 from lakemark.services.land_again import has_sound_replica, land_again, stands_wrong
 from lakemark.services.layout import committed
@@ -193,7 +193,7 @@ def _known(
 
     What retention or a full disk removed comes back where somebody asks for it, not because its files still lie there.
     """
-    found = site.ledger.run(asked.run).records[placement.known or ""]
+    found = recorded(site.ledger.run(asked.run), placement.known or "")
     unkept = _unkept(found.record, asked)
     made = Committed(record=found.record, new=False, why=placement.why, notes=unkept)
     if (found.pruned is not None and asked.found) or has_sound_replica(site, found):

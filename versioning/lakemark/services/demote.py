@@ -11,7 +11,7 @@ from lakemark.model.ledger import RunState
 from lakemark.model.residence import Move, Moves, Recheck, Release, Tier
 from lakemark.model.tiers import plan_moves
 from lakemark.ports import Site
-from lakemark.services.appending import require_identity, require_lasting
+from lakemark.services.appending import recorded, require_identity, require_lasting
 from lakemark.services.keeping import why_kept
 from lakemark.services.release import release_all
 from lakemark.services.replicate import replicate
@@ -80,7 +80,7 @@ def demote(
     _release_all(site, run, final.release, result)
     result.pending.extend(
         Pending(
-            what=f"{run}@{site.ledger.run(run).records[one.record].record.step} {one.tier}", why=one.why, planned=True
+            what=f"{run}@{recorded(site.ledger.run(run), one.record).record.step} {one.tier}", why=one.why, planned=True
         )
         for one in final.waiting
     )
@@ -168,7 +168,7 @@ def _replicate(site: Site, move: Move, result: Demoted) -> LakemarkError | None:
     try:
         replicate(site, move.run, move.record, to=move.tier)
     except LakemarkError as error:
-        step = site.ledger.run(move.run).records[move.record].record.step
+        step = recorded(site.ledger.run(move.run), move.record).record.step
         result.pending.append(Pending.of(f"{move.run}@{step} to {move.tier}", error))
         return error
     result.replicated.append(move)
@@ -182,15 +182,15 @@ def _release_all(site: Site, run: str, releases: Sequence[Release], result: Demo
         result.pending.append(Pending.of(f"releases of {run}", error))
         return
     result.released.extend(released.done)
-    records = site.ledger.run(run).records
+    state = site.ledger.run(run)
     for one, why in released.failed:
-        step = records[one.record].record.step
+        step = recorded(state, one.record).record.step
         result.pending.append(Pending.of(f"releasing {run}@{step} from {one.place.tier}", why))
 
 
 def _recheck(site: Site, run: str, rechecks: Iterable[Recheck], result: Demoted) -> None:
     state = site.ledger.run(run)
-    looks = [look(site, state.records[one.record], one.place) for one in rechecks]
+    looks = [look(site, recorded(state, one.record), one.place) for one in rechecks]
     record_looks(site, run, [one for one in looks if one.error is None])
     for one in looks:
         if one.error is not None:

@@ -14,7 +14,7 @@ from lakemark.model.entry import Draft
 from lakemark.model.instants import to_text
 from lakemark.model.ledger import RecordState, Replica, RunState
 from lakemark.ports import Checkpoint, Landed, Site
-from lakemark.services.appending import Settled, checkpoint, require_identity, require_writable
+from lakemark.services.appending import Settled, checkpoint, recorded, require_identity, require_writable
 from lakemark.services.verify import look, record_looks
 from lakemark.services.witness import read_back
 
@@ -88,7 +88,7 @@ def _append(site: Site, found: RecordState, kind: str, body: dict[str, JSON], *,
 
     def decide(state: RunState) -> Draft:
         require_writable(state)
-        if kind == "unpruned" and state.records[record.id].pruned is None:
+        if kind == "unpruned" and recorded(state, record.id).pruned is None:
             raise Settled(None)
         return Draft(kind=kind, timeline=record.timeline, body=body, record=record.id, reason=reason)
 

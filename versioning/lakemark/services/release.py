@@ -54,7 +54,7 @@ def release(site: Site, run: str, record: str, *, tier: str, reason: str = "aske
             f"{run}@{found.record.step} stays in {tier}: an open rollback goes back to it, or a survivor changed just now",
             advice=f"lakemark show {record[:12]}",
         )
-    return site.ledger.run(run).records[record]
+    return recorded(site.ledger.run(run), record)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def _released(site: Site, run: str, ready: Sequence[_Proven]) -> list[Release]:
     releases = [one.release for one in ready]
     record_looks(site, run, [look for one in ready for look in one.looks])
     state = site.ledger.run(run)
-    held = {one: _held(site, state.records[one.record], one.place) for one in releases}
+    held = {one: _held(site, recorded(state, one.record), one.place) for one in releases}
     done: list[Release] = []
 
     def decide(state: RunState) -> Draft:
@@ -141,7 +141,7 @@ class _Proven:
 
 def _proven(site: Site, run: str, one: Release, *, leaving: Collection[Place]) -> _Proven:
     """Raises Refused where survivors are too few, StoreUnavailable where they might be enough and are away."""
-    found = site.ledger.run(run).records[one.record]
+    found = recorded(site.ledger.run(run), one.record)
     others = _survivors(site, found, one.place, leaving=leaving)
     needed = max(1, site.policies.copies)
     looks: list[Look] = []
@@ -291,7 +291,7 @@ def _ended(site: Site, store: CheckpointStore) -> str:
 
 def _now(site: Site, found: RecordState) -> RecordState:
     """As the ledger has it at this moment: dropping takes long, and it may have come back meanwhile."""
-    return site.ledger.run(found.record.run).records[found.record.id]
+    return recorded(site.ledger.run(found.record.run), found.record.id)
 
 
 def _left(store: CheckpointStore, found: RecordState) -> bool:

@@ -62,7 +62,7 @@ def replicate(site: Site, run: str, record: str, *, to: str) -> RecordState:
         _refused(site, found, target, str(error))
         raise
     site.progress.step("replicate.recorded")
-    return site.ledger.run(run).records[record]
+    return recorded(site.ledger.run(run), record)
 
 
 def _copy(site: Site, found: RecordState, target: CheckpointStore) -> Stored:
@@ -164,7 +164,7 @@ def _record(site: Site, found: RecordState, target: CheckpointStore, stored: Sto
 
     def decide(state: RunState) -> Draft:
         require_writable(state)
-        now = state.records[record.id]
+        now = recorded(state, record.id)
         if now.pruned is not None:
             raise Refused(
                 f"{record.run}@{record.step} was pruned meanwhile", advice="Nothing to do; the copy is collected."
@@ -188,7 +188,7 @@ def _refused(site: Site, found: RecordState, target: CheckpointStore, why: str) 
 
     def decide(state: RunState) -> Draft:
         require_writable(state)
-        if state.records[record.id].refused.get(place) == why:
+        if recorded(state, record.id).refused.get(place) == why:
             raise Settled(None)
         body: dict[str, JSON] = {"tier": place.tier, "node": place.node, "why": why}
         return Draft(

@@ -13,7 +13,7 @@ from lakemark.model.entry import Draft
 from lakemark.model.instants import to_text
 from lakemark.model.ledger import Place, RecordState, Replica, RunState
 from lakemark.ports import Checkpoint, CheckpointStore, Damage, Site
-from lakemark.services.appending import Settled, checkpoint, left_out, named_again, require_identity
+from lakemark.services.appending import Settled, checkpoint, left_out, named_again, recorded, require_identity
 from lakemark.services.witness import as_answer
 
 _DISTANCE = {"hot": 0, "warm": 1, "cold": 2}
@@ -155,7 +155,7 @@ def _note(site: Site, found: RecordState, place: Place, listed: list[Damage], *,
     record = found.record
 
     def decide(state: RunState) -> Draft:
-        now = state.records[record.id].replicas.get(place)
+        now = recorded(state, record.id).replicas.get(place)
         if now is None or (now.suspect, now.damaged) == (suspect, damaged):
             raise Settled(None)
         item = {

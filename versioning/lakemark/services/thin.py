@@ -10,7 +10,7 @@ from lakemark.model.entry import Draft
 from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.thinning import ages_at, forbidden, thinnable
 from lakemark.ports import Site
-from lakemark.services.appending import Settled, checkpoint, require_clock
+from lakemark.services.appending import Settled, checkpoint, recorded, require_clock
 from lakemark.services.keeping import why_kept
 from lakemark.services.release import drop_left
 
@@ -81,7 +81,7 @@ def _recorded(site: Site, found: RecordState, at: datetime) -> bool:
     item: dict[str, JSON] = {"record": record.id, "reasons": ["thinned: hot is full"], "thinned": True}
 
     def decide(state: RunState) -> Draft:
-        if forbidden(state, site.now()) or not thinnable(state, state.records[record.id], site.hot.place, at=at):
+        if forbidden(state, site.now()) or not thinnable(state, recorded(state, record.id), site.hot.place, at=at):
             raise Settled(None)
         return Draft(kind="pruned", timeline=record.timeline, body={"items": [item]}, reason="thinned")
 

@@ -12,7 +12,7 @@ from lakemark.model.instants import to_text
 from lakemark.model.ledger import RecordState, RunState
 from lakemark.model.sharing import alone_by_link
 from lakemark.ports import Site
-from lakemark.services.appending import Settled, checkpoint
+from lakemark.services.appending import Settled, checkpoint, recorded
 from lakemark.services.sources import note_damage
 from lakemark.services.witness import read_back
 
@@ -63,7 +63,7 @@ def _record(site: Site, found: RecordState) -> None:
     at = to_text(site.now())
 
     def decide(state: RunState) -> Draft:
-        now = state.records[record.id].replicas.get(place)
+        now = recorded(state, record.id).replicas.get(place)
         if now is None or not now.linked:
             raise Settled(None)
         item: dict[str, JSON] = {
