@@ -41,9 +41,12 @@ def warm(bucket):
     return store
 
 
+SOON = {"minimum_rate": 2**22, "stall_seconds": 1.0}
+
+
 def hurried(server, tmp_path, **how):
     """Blobs that wait half a second for a megabyte."""
-    place = S3Place(bucket=server.bucket, prefix="hurried", endpoint=server.endpoint, **HURRY, **how)
+    place = S3Place(bucket=server.bucket, prefix=tmp_path.name, endpoint=server.endpoint, **(HURRY | how))
     return S3Blobs(place, server.credentials, journal=tmp_path / "journal")
 
 
@@ -145,6 +148,76 @@ def test_bytes_a_caller_is_slow_to_take_are_not_the_store_s_fault(seaweedfs, s3_
             got += chunk
             s3_faults.ended.wait(0.3)
     assert len(got) == 3_000_000
+
+
+def large(bucket):
+    return bucket.write("files/large", io.BytesIO(b"n" * 2 * PART_BYTES), 2 * PART_BYTES, overwrite=False)
+
+
+DEEDS = {
+    "GetObject": lambda bucket: bucket.get("files/x"),
+    "HeadObject": lambda bucket: bucket.size("files/x"),
+    "ListObjectsV2": lambda bucket: bucket.list("files/"),
+    "DeleteObject": lambda bucket: bucket.delete("files/x"),
+    "PutObject": lambda bucket: bucket.replace("files/x", b"x" * 1000),
+    "CreateMultipartUpload": large,
+    "UploadPart": large,
+    "CompleteMultipartUpload": large,
+    "GetBucketLifecycle": lambda bucket: bucket.expires(),
+}
+"""One of each kind of request that a tier makes."""
+
+
+@pytest.mark.parametrize(
+    ("operation", "fault"),
+    [
+        *((operation, faults.silent) for operation in DEEDS),
+        *((operation, faults.dripping_head) for operation in ("HeadObject", "PutObject", "DeleteObject", "UploadPart")),
+    ],
+)
+def test_no_request_waits_for_ever_for_its_answer(seaweedfs, s3_faults, tmp_path, operation, fault):
+    """A store that takes all that it is sent and then says nothing, or a byte now and then, which is never the last."""
+    bucket = hurried(s3_faults.before(seaweedfs), tmp_path, **SOON)
+    s3_faults.on(fault, operation=operation, times=None)
+    with pytest.raises(StoreUnavailable, match="gave no answer") as error:
+        DEEDS[operation](bucket)
+    assert "limits.stall" in error.value.advice
+    # One that is silent is waited for once: to ask again would only double the wait.
+    assert len(s3_faults.asked(operation=operation)) <= (2 if operation == "UploadPart" else 1)
+
+
+def test_who_asks_a_silent_store_next_is_spared_the_wait(seaweedfs, s3_faults, tmp_path):
+    bucket = hurried(s3_faults.before(seaweedfs), tmp_path, stall_seconds=2.0)
+    s3_faults.on(faults.silent, operation="HeadObject", times=None)
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable, match="gave no answer"):
+            bucket.size("files/x")
+    assert len(s3_faults.asked(operation="HeadObject")) == 1
+
+
+def test_a_listing_that_drips_is_given_up(seaweedfs, s3_faults, tmp_path):
+    bucket = hurried(s3_faults.before(seaweedfs), tmp_path, **SOON)
+    s3_faults.on(faults.dripping(every_seconds=0.1), operation="ListObjectsV2", times=None)
+    with pytest.raises(StoreUnavailable, match="gave no answer"):
+        bucket.list("files/")
+
+
+def test_a_store_that_hardly_takes_what_it_is_sent_is_given_up(seaweedfs, s3_faults, tmp_path):
+    bucket = hurried(s3_faults.before(seaweedfs), tmp_path, **SOON)
+    s3_faults.reading(faults.slowly(), operation="UploadPart")
+    with pytest.raises(StoreUnavailable, match=r"took \d+ bytes in .* a second") as error:
+        large(bucket)
+    assert "limits.minimum_rate" in error.value.advice
+    s3_faults.clear()
+    assert large(bucket)
+
+
+def test_a_store_that_takes_its_time_and_goes_on_is_waited_for(seaweedfs, s3_faults, tmp_path):
+    """Slower than a stall in all, and never slower than the least rate: what counts is that it goes on."""
+    bucket = hurried(s3_faults.before(seaweedfs), tmp_path, **SOON)
+    s3_faults.reading(faults.slowly(step_bytes=2**20, every_seconds=0.1), operation="UploadPart")
+    assert large(bucket)
+    assert bucket.size("files/large") == 2 * PART_BYTES
 
 
 # Lifecycle rules

@@ -5,6 +5,7 @@
         proxy.on(status(503, "SlowDown"), method="GET", nth=2, times=3)        # the second to the fourth
         proxy.on(quota("ceph"), method="PUT", times=None)                      # each, until `proxy.clear()`
         proxy.at_random(seed=7, share=0.05, faults=TRANSIENT)                  # the same ones whenever the seed is the same
+        proxy.reading(slowly(step_bytes=1), operation="UploadPart")            # while the request's body comes
         blobs = proxy.before(seaweedfs).blobs(folder)
 
 A fault is a function of an `Exchange`: it may ask the real server or not, and answers, changes, delays or loses the answer.
@@ -102,6 +103,16 @@ class Exchange:
         self.done = True
         self._handler.close_connection = True
 
+    def drip_head(self, answer: Answer, *, every_seconds: float) -> None:
+        """Status and headers, byte by byte, until somebody hangs up; never the end of them."""
+        self.done = True
+        self._handler.close_connection = True
+        for byte in f"HTTP/1.1 {answer.status} OK\r\nX-Slow: {'y' * 30_000}".encode():
+            if not self.pause(every_seconds):
+                break
+            self._handler.wfile.write(bytes([byte]))
+            self._handler.wfile.flush()
+
     def reset(self) -> None:
         """Ends it with a reset, so that what is under way is lost."""
         self.done = True
@@ -117,6 +128,8 @@ class Exchange:
 
 
 Fault = Callable[[Exchange], None]
+Intake = Callable[["S3Faults", Any, int], bytes]
+"""Reads so many bytes of a request's body from a stream."""
 
 
 @dataclass
@@ -146,6 +159,7 @@ class S3Faults:
         self.listings: dict[str, Answer] = {}
         self.ended = threading.Event()
         self._rules: list[_Rule] = []
+        self._intakes: list[tuple[Intake, dict[str, str]]] = []
         self._random: Callable[[Request], Fault | None] = lambda _: None
         self._guard = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _handler(self))
@@ -188,6 +202,11 @@ class S3Faults:
         with self._guard:
             self._rules.append(_Rule(fault, fits, nth, times))
 
+    def reading(self, intake: Intake, *, operation: str = "*", method: str = "*", key: str = "*") -> None:
+        """The bodies of all requests that fit are read so, until `clear`. Answers are as ever."""
+        with self._guard:
+            self._intakes.append((intake, {"operation": operation, "method": method, "key": key}))
+
     def at_random(self, *, seed: object, share: float, faults: Sequence[Fault]) -> None:
         """Each request meets one of `faults` with probability `share`. Which, follows from the seed and from what is asked
         for the how manyth time, not from the order in which threads come."""
@@ -206,6 +225,7 @@ class S3Faults:
         """No faults from now on."""
         with self._guard:
             self._rules.clear()
+            self._intakes.clear()
             self._random = lambda _: None
 
     def asked(self, *, operation: str = "*", key: str = "*") -> list[Request]:
@@ -230,23 +250,22 @@ class S3Faults:
 
     # Inside
 
-    def take(self, method: str, target: str, headers: dict[str, str], body: bytes) -> tuple[Request, Fault | None]:
-        at = urlsplit(target)
-        query = {name: values[-1] for name, values in parse_qs(at.query, keep_blank_values=True).items()}
-        bucket, _, key = unquote(at.path).lstrip("/").partition("/")
-        operation = _operation(method, query, has_key=bool(key))
+    def body(self, method: str, target: str, stream: Any, length: int) -> bytes:
+        """The body of a request, read as a rule says."""
+        _, operation, _, key = _meant(method, target)
+        told = {"operation": operation, "method": method, "key": key}
         with self._guard:
-            request = Request(
-                len(self.requests) + 1,
-                method,
-                target,
-                operation,
-                bucket,
-                key or query.get("prefix", ""),
-                query,
-                headers,
-                body,
-            )
+            fits = [
+                intake
+                for intake, wanted in self._intakes
+                if all(fnmatchcase(told[name], pattern) for name, pattern in wanted.items())
+            ]
+        return fits[0](self, stream, length) if fits else stream.read(length)
+
+    def take(self, method: str, target: str, headers: dict[str, str], body: bytes) -> tuple[Request, Fault | None]:
+        query, operation, bucket, key = _meant(method, target)
+        with self._guard:
+            request = Request(len(self.requests) + 1, method, target, operation, bucket, key, query, headers, body)
             self.requests.append(request)
             fault = next((rule.fault for rule in self._rules if rule.applies(request)), None) or self._random(request)
             if fault is not None:
@@ -284,7 +303,10 @@ def _handler(proxy: S3Faults) -> type[BaseHTTPRequestHandler]:
 
         def answer(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
-            body = self.rfile.read(length)
+            try:
+                body = proxy.body(self.command, self.path, self.rfile, length)
+            except OSError:
+                body = b""
             if len(body) < length:  # it went away
                 self.close_connection = True
                 return
@@ -310,6 +332,14 @@ def _handler(proxy: S3Faults) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Handler
+
+
+def _meant(method: str, target: str) -> tuple[dict[str, str], str, str, str]:
+    """Query, operation, bucket and key (of a listing its prefix) of a request."""
+    at = urlsplit(target)
+    query = {name: values[-1] for name, values in parse_qs(at.query, keep_blank_values=True).items()}
+    bucket, _, key = unquote(at.path).lstrip("/").partition("/")
+    return query, _operation(method, query, has_key=bool(key)), bucket, key or query.get("prefix", "")
 
 
 def _operation(method: str, query: dict[str, str], *, has_key: bool) -> str:
@@ -465,6 +495,26 @@ def dripping(*, step_bytes: int = 1, every_seconds: float = 0.2) -> Fault:
 
     fault.__name__ = f"dripping {step_bytes} bytes each {every_seconds} s"
     return fault
+
+
+def dripping_head(exchange: Exchange) -> None:
+    """Of the answer only its beginning comes, byte by byte: each of them in time, the whole never."""
+    exchange.drip_head(Answer(200), every_seconds=0.1)
+
+
+def slowly(*, step_bytes: int = 1, every_seconds: float = 0.2) -> Intake:
+    """A request's body is read in small steps, as by a store that hardly takes anything."""
+
+    def intake(proxy: S3Faults, stream: Any, length: int) -> bytes:
+        got = b""
+        while len(got) < length and not proxy.ended.wait(every_seconds):
+            came = stream.read(min(step_bytes, length - len(got)))
+            if not came:
+                break
+            got += came
+        return got
+
+    return intake
 
 
 def silent(exchange: Exchange) -> None:

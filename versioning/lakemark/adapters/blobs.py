@@ -24,6 +24,14 @@ class TooLate(StoreUnavailable):
         return StoreUnavailable.__name__
 
 
+class TooSlow(StoreUnavailable):
+    """Given up because too little moved for too long: asking again at once would only double the wait."""
+
+    @property
+    def kind(self) -> str:
+        return StoreUnavailable.__name__
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """Keys under a prefix and their sizes in bytes, in order. complete: the end of the listing was reached."""

@@ -14,6 +14,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -21,6 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 
 import boto3
+from botocore.awsrequest import (
+    AWSHTTPConnection,
+    AWSHTTPConnectionPool,
+    AWSHTTPSConnection,
+    AWSHTTPSConnectionPool,
+)
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -37,10 +44,11 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
-from lakemark.adapters.blobs import ANSWER_SECONDS, Names
+from lakemark.adapters.blobs import ANSWER_SECONDS, Names, TooSlow
 from lakemark.adapters.digests import Readable, read_into
 from lakemark.adapters.files import fsync_directory, os_errors, write_new
 from lakemark.adapters.pool import Buffers, run_all
+from lakemark.adapters.s3_calls import SPARE_SECONDS, Allowed, Silence, Watched, watch
 from lakemark.adapters.s3_place import Credentials, NotOffered, S3Place, as_ours
 from lakemark.adapters.s3_streams import Body, Part, Rate
 from lakemark.adapters.workbench import Workbench
@@ -92,6 +100,22 @@ class _Told:
         self._heard(parsed.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date"))
 
 
+class _Connection(Watched, AWSHTTPConnection):  # type: ignore[misc]  # as botocore's own are put together
+    """Over TCP alone."""
+
+
+class _SafeConnection(Watched, AWSHTTPSConnection):  # type: ignore[misc]
+    """Over TLS."""
+
+
+class _Connections(AWSHTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _SafeConnections(AWSHTTPSConnectionPool):
+    ConnectionCls = _SafeConnection
+
+
 class S3Blobs:
     """Implements `Blobs`. journal: a directory of this node where multipart uploads under way are noted.
 
@@ -112,10 +136,13 @@ class S3Blobs:
         self.where = f"s3://{place.bucket}/{place.prefix}"
         self._place = place
         self._root = f"{place.prefix}/" if place.prefix else ""
-        self._client = _client(place, credentials)
+        self._allowed = Allowed(minimum_rate=place.minimum_rate, stall_seconds=place.stall_seconds)
+        self._silence = Silence(place.stall_seconds)
+        self._client = _client(place, credentials, self._allowed, self._silence)
         self._checksums = True
         self._late = _Late()
-        self._deleting = _client(place, credentials, read_timeout=ANSWER_SECONDS - _CONNECT_SECONDS)
+        soon = replace(self._allowed, stall_seconds=min(place.stall_seconds, ANSWER_SECONDS - _CONNECT_SECONDS))
+        self._deleting = _client(place, credentials, soon, self._silence)
         # Of all that a request goes through, the last before it is sent: at each try, after each wait for the one before.
         self._deleting.meta.events.register_last("before-send.s3.DeleteObject", self._late)
         if heard is not None:
@@ -134,6 +161,8 @@ class S3Blobs:
                     return stream.read()
             except NotFound:
                 return None
+            except TooSlow:
+                raise
             except StoreUnavailable:
                 # The SDK tries a request again, but not an answer that breaks off.
                 if not again:
@@ -291,8 +320,9 @@ class S3Blobs:
     def _put(self, key: str, data: memoryview, *, overwrite: bool) -> bool:
         def put(**checksum: Any) -> bool:  # noqa: ANN401 - boto3's words
             try:
+                body = cast("Any", Part(data, step_bytes=self._allowed.step_bytes))
                 answer = self._client.put_object(
-                    **self._at(key), **self._extra(key, overwrite=overwrite), **checksum, Body=cast("Any", Part(data))
+                    **self._at(key), **self._extra(key, overwrite=overwrite), **checksum, Body=body
                 )
             except ClientError as error:
                 if _code(error) in _THERE:
@@ -397,7 +427,7 @@ class S3Blobs:
                     **cast("Any", check),
                     UploadId=upload["upload_id"],
                     PartNumber=number,
-                    Body=cast("Any", Part(buffer[:length])),
+                    Body=cast("Any", Part(buffer[:length], step_bytes=self._allowed.step_bytes)),
                 )
                 return {"PartNumber": number, "ETag": _told(sent, "ETag"), **check}
         finally:
@@ -462,7 +492,17 @@ class S3Blobs:
             ) from error
 
 
-def _client(place: S3Place, credentials: Credentials | None, *, read_timeout: float = 60) -> S3Client:
+def _client(place: S3Place, credentials: Credentials | None, allowed: Allowed, silence: Silence) -> S3Client:
+    """Whose calls take no longer than is allowed."""
+    made = _plain_client(place, credentials, read_timeout=allowed.stall_seconds + SPARE_SECONDS)
+    # The SDK has no setting for whose connections it uses; a call that is too slow must lose the one it waits for.
+    session = made._endpoint.http_session  # type: ignore[attr-defined]  # noqa: SLF001
+    session._pool_classes_by_scheme.update(http=_Connections, https=_SafeConnections)  # noqa: SLF001
+    watch(made.meta.events, f"s3://{place.bucket}/{place.prefix}", allowed, silence)
+    return made
+
+
+def _plain_client(place: S3Place, credentials: Credentials | None, *, read_timeout: float) -> S3Client:
     styles = {None: "auto", True: "path", False: "virtual"}
     s3: dict[str, Any] = {"addressing_style": styles[place.path_style]}
     if place.is_loopback:

@@ -98,7 +98,7 @@ class S3Place:
 
     retain_until: objects under files/ ask the store's object lock to keep them so long. never_expires: the site's word that no
     rule of the bucket removes what lies there, which counts where its rules may not be read.
-    minimum_rate: bytes a second; an answer that comes more slowly over `stall_seconds` is given up.
+    minimum_rate: bytes a second; what goes or comes more slowly over `stall_seconds` is given up.
     """
 
     bucket: str

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
+from lakemark.adapters.blobs import TooSlow
 from lakemark.errors import StoreUnavailable
 
 _AT_ONCE_BYTES: Final = 2**18
@@ -20,19 +21,20 @@ class Streaming(Protocol):
 
 
 class Part:
-    """A body that hands out all its bytes in one piece: one send, no copy."""
+    """A body that hands out its bytes in steps, without a copy, so that it can be told how far it is."""
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, *, step_bytes: int) -> None:
         self._data = data
+        self._step_bytes = step_bytes
         self._at = 0
 
     def __len__(self) -> int:
         return len(self._data)
 
     def read(self, _most: int = -1) -> memoryview | bytes:
-        rest = self._data[self._at :]
-        self._at = len(self._data)
-        return rest or b""
+        step = self._data[self._at : self._at + self._step_bytes]
+        self._at += len(step)
+        return step or b""
 
     def seek(self, offset: int, whence: int = 0) -> int:
         self._at = (0, self._at, len(self._data))[whence] + offset
@@ -62,14 +64,14 @@ class Rate:
         self._came = 0
 
     def timed(self, read: Callable[[], bytes]) -> bytes:
-        """What `read` gives. Raises StoreUnavailable where too little came; what the caller does meanwhile does not count."""
+        """What `read` gives. Raises TooSlow where too little came; what the caller does meanwhile does not count."""
         began = self._clock()
         data = read()
         self._waited += self._clock() - began
         self._came += len(data)
         if self._waited >= self._seconds:
             if self._came < self._least:
-                raise StoreUnavailable(
+                raise TooSlow(
                     f"{self._came} bytes came in {self._waited:.0f} s, fewer than {self._least / self._seconds:.0f} a second",
                     advice="It is given up and tried later; look at the store, or lower `limits.minimum_rate`.",
                 )

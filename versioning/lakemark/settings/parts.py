@@ -149,8 +149,8 @@ class ServeSettings(Section):
 class LimitSettings(Section):
     """What background work may take: `cpus` threads, `nice` 0 to 19, `bandwidth` in bytes per second.
 
-    `minimum_rate` and `stall` are about all transfers from S3: one that is slower
-    than so many bytes a second over so long is given up and tried later.
+    `minimum_rate` and `stall` are about every request to S3: a transfer, either way, that is slower than so many
+    bytes a second over so long, or an answer that takes longer, is given up and tried later.
     """
 
     what: ClassVar[str] = "limits"
