@@ -9,11 +9,14 @@ from functools import partial
 import pytest
 from lakefs_client import models
 
+from lakemark.adapters.lakefs_server import Server
 from lakemark.errors import Conflict, Refused, Usage
+from lakemark.model.entry import Draft
 from lakemark.model.names import is_run, original, run_for
 from lakemark.model.rollback_plan import Flags
 from lakemark.ports import Approval, Policies, Strength
 from lakemark.services.commit import Commit, commit
+from lakemark.services.data_note import keep_note, noted
 from lakemark.services.invariants import sampled_data
 from lakemark.services.move_branch import move_branches
 from lakemark.services.observe import observe
@@ -323,3 +326,34 @@ def test_a_repository_that_was_made_anew_is_told(server, site, scratch):
     assert "lakemark run open anew --repin" in refused.value.advice
     again = open_run(site(), Opening(run="anew", repin=True))
     assert again.data[0].commit == place.branches()["main"]
+
+
+def test_a_pass_asks_as_much_for_three_hundred_pins_as_for_one(site, scratch, monkeypatch):
+    """One listing shows where all of them stand. A guard is read once for the head that it stands at."""
+    here, asked = site(), []
+    real = Server.ask
+    monkeypatch.setattr(Server, "ask", lambda *given, **named: asked.append(1) or real(*given, **named))
+
+    def requests():
+        asked.clear()
+        assert tend_data(site()).failed == []
+        return len(asked)
+
+    opened = open_run(site(), Opening(run="run-0"))
+    requests()
+    one = requests()
+    note = noted(site())
+    proven, head = dict(note.proven), note.proven[opened.pins[0].branch]
+    (nonce,) = {pin.nonce for pin in site().ledger.site().pins.values()}
+    for number in range(1, 300):
+        # Made by hand, at a guard that stands already: making one costs ten requests, and is not what is counted here.
+        branch = f"pin-{number:012x}-{number:04x}"
+        scratch.make_branch(branch, head, hidden=True)
+        body = {"repository": scratch.repository, "commit": opened.pins[0].commit, "pin": branch, "nonce": nonce}
+        draft = Draft(kind="pinned", body=body | {"run": "run-0"})
+        here.ledger.append_site(lambda _, draft=draft: draft, here.stamp(f"by hand:{branch}"))
+        proven[branch] = head
+    keep_note(site(), [], proven=proven, before=note)
+    assert len([pin for pin in site().ledger.site().pins.values() if pin.state == "pinned"]) == 300
+    assert requests() <= one + 1
+    assert one <= 10

@@ -11,6 +11,7 @@ import pytest
 
 from lakemark.adapters.memory.lookout import MemoryLookout
 from lakemark.errors import Refused, StoreUnavailable
+from lakemark.model.entry import Draft
 from lakemark.model.names import run_for
 from lakemark.model.residence import Residence
 from lakemark.ports.site import Watched
@@ -615,3 +616,35 @@ def test_a_day_of_rounds_needs_no_more_memory_than_the_first(world):
     finally:
         tracemalloc.stop()
     assert after - before < 64 * 1024, f"{after - before} bytes more"
+
+
+def test_twenty_nodes_ask_the_data_s_server_about_as_often_as_one(world):
+    """Each look serves all of them. What is wrong is looked at again soon."""
+    service = Service(world)
+    world.open()
+    asked = []
+    real = world.data.branches
+
+    def branches(*given, **named):
+        asked.append(world.clock())
+        return real(*given, **named)
+
+    world.data.branches = branches
+
+    def in_an_hour():
+        asked.clear()
+        for _ in range(120):
+            service.round(seconds=30)
+        return len(asked)
+
+    assert in_an_hour() in (11, 12, 13)
+    for number in range(1, 20):
+        body = {"tier": f"hot@node-{number}", "id": f"id-{number}", "class": "hot", "tier_kind": "tree", "domain": "n"}
+        world.ledger.append_site(
+            lambda _, body=body: Draft(kind="tier_registered", body=body), world.site().stamp(f"tier:{number}")
+        )
+    service.round(seconds=300)
+    assert in_an_hour() <= 2
+    world.data.reachable = False
+    in_an_hour()
+    assert in_an_hour() in (11, 12, 13)

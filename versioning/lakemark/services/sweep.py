@@ -47,10 +47,12 @@ class Swept:
     """said: what was finished, undone, observed or pinned, a sentence each. abandoned: nobody goes on with it.
 
     unreadable: directories that were passed over, with why. passed_over: (path, record) of what was known and not read.
-    need_bytes: of the largest save that waits for room in hot.
+    need_bytes: of the largest save that waits for room in hot. data_as_it_was: data versions were looked at, and nothing was
+    to be done about them.
     unclaimed: records that named trees of hot are of, and that had no entry: a crash fell in between, or a commit is under way.
     """
 
+    data_as_it_was: bool = False
     committed: list[Committed] = field(default_factory=list)
     replicated: list[Move] = field(default_factory=list)
     released: list[Release] = field(default_factory=list)
@@ -70,11 +72,13 @@ def sweep(
     *,
     find: bool = True,
     move: bool = True,
+    tend: bool = True,
     unclaimed: Collection[str] | None = None,
     lookout: Lookout | None = None,
 ) -> Swept:
     """move=False: finds and finishes only; replicas stay as they are. find=False: saves are left to who looks for them.
 
+    tend=False: data versions are not looked at this time.
     unclaimed: of the trees without an entry only these are finished or undone; None: all. Whoever leaves saves to others
     names those an earlier pass saw: a commit from where the trainer saved knows more, and may be under way.
     lookout: given where no service watches this node: then it is also said which watched directories nobody opened.
@@ -102,7 +106,7 @@ def sweep(
     _part(result, "sealed trees", lambda: _orphans(site, result, unclaimed))
     if not move:
         _part(result, "linked files", lambda: result.said.extend(suspects(site)))
-    if site.data is not None:
+    if site.data is not None and tend:
         _part(result, "data versions", lambda: _data(site, result))
     _part(result, "rollbacks", lambda: _rollbacks(site, result))
     if move:
@@ -217,6 +221,7 @@ def _part(result: Swept, what: str, work: Callable[[], object]) -> None:
 
 def _data(site: Site, result: Swept) -> None:
     tended = tend_data(site)
+    result.data_as_it_was = not tended.said and not tended.failed
     result.said.extend(tended.said)
     result.pending.extend(Pending.of(what, error) for what, error in tended.failed)
 

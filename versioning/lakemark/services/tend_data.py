@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lakemark.errors import DataGone, LakemarkError, NotFound, StoreUnavailable
+from lakemark.model.data_looks import Pause, nodes_of, pause
 from lakemark.ports import Site
 from lakemark.services.data_note import keep_note, noted
 from lakemark.services.observe import observe
@@ -31,6 +32,13 @@ def tend_data(site: Site) -> Tended:
     wrong = [(what, str(error), _advice(error)) for what, error in result.failed]
     keep_note(site, wrong, proven=proven, before=before)
     return result
+
+
+def data_pause(site: Site, *, wrong: bool, turn: int) -> Pause:
+    """As `model.data_looks.pause`, of this node among those that the ledger knows."""
+    state = site.ledger.site()
+    tiers = {name: seen.retired for name, seen in state.tiers.items()}
+    return pause(site.node, nodes=nodes_of(tiers, retired_nodes=state.retired_nodes), wrong=wrong, turn=turn)
 
 
 def _advice(error: LakemarkError) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -44,6 +44,7 @@ from lakemark.services.rounds import Done
 from lakemark.services.saves import Saves
 from lakemark.services.store_note import note_stores
 from lakemark.services.sweep import Swept, collect, sweep
+from lakemark.services.tend_data import data_pause
 from lakemark.services.waiting_saves import WaitingSave, keep_note, need_bytes, unfinished_of, waiting_of
 
 TEND_EVERY: Final = timedelta(minutes=5)
@@ -115,6 +116,8 @@ class Watch:
         self._looking = ThreadPoolExecutor(_LOOKED_THROUGH_AT_ONCE, thread_name_prefix="lakemark-found")
         self._count = Lock()
         self._tended_at: datetime | None = None
+        self._data_looked = self._data_next = datetime.min.replace(tzinfo=UTC)
+        self._data_turn = 0
         self._unclaimed: frozenset[str] = frozenset()
         self._collected_at: datetime | None = None
         self._moved_all_at: datetime | None = None
@@ -222,8 +225,14 @@ class Watch:
         now = site.now()
         if _due(self._tended_at, now, TEND_EVERY):
             self._tended_at = now
-            swept = sweep(site, find=False, move=False, unclaimed=self._unclaimed)
+            tend = now >= self._data_next or now < self._data_looked
+            swept = sweep(site, find=False, move=False, tend=tend, unclaimed=self._unclaimed)
             self._unclaimed = swept.unclaimed
+            if tend:
+                self._data_turn += 1
+                wait = data_pause(site, wrong=not swept.data_as_it_was, turn=self._data_turn)
+                # A little less: the round itself comes every five minutes.
+                self._data_looked, self._data_next = now, now + wait.span - TEND_EVERY / 10
             self._swept(swept)
             self._note("tend", swept.pending)
         return Done(transient=any(one.transient for one in opened.pending))
