@@ -65,6 +65,7 @@ def test_from_the_wheel_without_anything_else(python, tmp_path):
         "lakemark.trainer.code",
         "lakemark.trainer.identity",
         "lakemark.trainer.run",
+        "lakemark.trainer.together",
     ]
     assert (uri, resume) == (RUN_FILE["data"][0]["uri"], None)
 

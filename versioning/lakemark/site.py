@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import grp
 import os
 import socket
 import time
@@ -356,6 +357,26 @@ def _require_unsigned(settings: Settings) -> None:
             f"`approval.allowed_signers` is {settings.approval.allowed_signers}, and this version checks no signatures",
             advice="Set `approval: {allowed_signers: null}`, and say in your own rules who may approve.",
         )
+
+
+def share_file(path: Path) -> None:
+    """Lets the group of a folder that several accounts keep do with a file in it what its maker may; else nothing."""
+    from lakemark.adapters.files import share
+
+    share(path, folder=path.parent)
+
+
+def group_sharing(folder: Path) -> str | None:
+    """The group whose accounts keep `folder` together; None where one account does."""
+    from lakemark.adapters.files import is_shared
+
+    if not is_shared(folder):
+        return None
+    number = folder.stat().st_gid
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
 
 
 def init_ledger(parts: Parts) -> str:

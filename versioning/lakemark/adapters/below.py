@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from lakemark.adapters.files import make_directory
 from lakemark.errors import Corrupt, Refused, quoted
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -84,7 +85,7 @@ class Below:
             if not make:
                 raise
             with suppress(FileExistsError):
-                os.mkdir(folder, 0o755, dir_fd=here)
+                make_directory(folder, within=here)
             os.fsync(here)
             return os.open(folder, _DIRECTORY, dir_fd=here)
         except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +27,7 @@ from lakemark.adapters.files import (
     open_lock,
     os_errors,
     rename_new,
+    share,
     write_new,
 )
 from lakemark.adapters.pool import Buffers
@@ -74,6 +76,8 @@ class DirectoryBlobs:
                 # As narrow as it is to be from its first moment; the umask may only have narrowed it further.
                 self._root.mkdir(mode=self._mode)
                 self._root.chmod(self._mode)
+                if self._mode & stat.S_IRGRP:
+                    share(self._root, folder=self._root.parent)
             fsync_directory(self._root.parent)
 
     def get(self, key: str) -> bytes | None:

@@ -28,6 +28,7 @@ from lakemark.errors import (
     StoreUnavailable,
     quoted,
 )
+from lakemark.model import access
 
 _NO_REPLACE: Final = 1
 _EXCHANGE: Final = 2
@@ -38,6 +39,7 @@ _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 _EMPTIED_AGAIN: Final = 20
 _BAD_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.ENOTEMPTY})
 _NO_RENAME_FLAGS: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+_PRIVATE: Final = 0o077
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -108,15 +110,60 @@ def fsync_directory(path: str | Path) -> None:
         os.close(descriptor)
 
 
+def is_shared(folder: str | Path | int) -> bool:
+    """Whether several accounts keep `folder` together: it is set-group-ID, and its group may write there."""
+    return access.is_shared(os.stat(folder).st_mode)
+
+
+def share(made: str | Path | int, *, folder: str | Path | int) -> None:
+    """Lets the group of a shared `folder` do with what was made in it what its owner may, whatever the maker's umask.
+
+    One file that a single account made for itself, such as a lock, would keep all others out. Elsewhere nothing is changed,
+    nor of what another account made.
+    """
+    if not is_shared(folder):
+        return
+    found = os.stat(made)
+    wanted = access.for_group(found.st_mode)
+    if wanted != stat.S_IMODE(found.st_mode) and found.st_uid == os.geteuid():
+        os.chmod(made, wanted)
+
+
+def open_shared(path: str | Path, flags: int = 0) -> int:
+    """A descriptor of the file, made if need be, to lock or write it: by any account of a shared folder's group."""
+    folder = os.path.dirname(path) or "."
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o664 if is_shared(folder) else 0o644)
+    try:
+        share(descriptor, folder=folder)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def make_directory(path: str | Path, *, within: int | None = None) -> None:
+    """Makes one, its group's as well where its parent is shared. within: an open directory that the name counts from.
+
+    FileExistsError where it is there already.
+    """
+    parent = (os.path.dirname(path) or ".") if within is None else within
+    os.mkdir(path, 0o777 if is_shared(parent) else 0o755, dir_fd=within)
+    made = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=within)
+    try:
+        share(made, folder=parent)
+    finally:
+        os.close(made)
+
+
 def make_directories(path: Path) -> None:
-    """Makes `path` and its missing parents, each durable in its parent."""
+    """Makes `path` and its missing parents, each durable in its parent, and of its group where that is shared."""
     missing = []
     while not path.exists():
         missing.append(path)
         path = path.parent
     for new in reversed(missing):
         with suppress(FileExistsError):
-            new.mkdir(mode=0o755)
+            make_directory(new)
         fsync_directory(new.parent)
 
 
@@ -131,6 +178,8 @@ def write_new(path: str | Path, data: bytes, *, mode: int = 0o644) -> None:
     """A new file, fsynced; the caller fsyncs its directory. FileExistsError where it exists; leaves nothing on failure."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
+        if mode & _PRIVATE:  # else nobody but this account is to read it
+            share(descriptor, folder=os.path.dirname(path) or ".")
         write_all(descriptor, data)
         os.fsync(descriptor)
     except BaseException:
@@ -251,7 +300,7 @@ def try_lock(descriptor: int) -> bool:
 
 def open_lock(directory: str | Path) -> int:
     """The file whose flock stands for `directory`. Not the directory itself: NFS locks only what is open for writing."""
-    return os.open(os.path.join(directory, ".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+    return open_shared(os.path.join(directory, ".lock"))
 
 
 @contextmanager

@@ -21,7 +21,15 @@ from typing import BinaryIO, Final
 import pygit2
 
 from lakemark.adapters import git_copies, git_objects, git_pack, git_refs, git_tree
-from lakemark.adapters.files import fsync_directory, make_directories, os_errors, remove_tree, rename_new
+from lakemark.adapters.files import (
+    fsync_directory,
+    is_shared,
+    make_directories,
+    os_errors,
+    remove_tree,
+    rename_new,
+    share,
+)
 from lakemark.adapters.git_bundle import bundled
 from lakemark.adapters.git_history import History, Pointer, Recent, S
 from lakemark.adapters.git_objects import Made
@@ -97,14 +105,18 @@ def init(path: Path, identity: str | None = None) -> str:
 def _make(path: Path, identity: str) -> None:
     with git_errors(path):
         repository = pygit2.init_repository(str(path), bare=True, initial_head=SITE)
-        for name, value in (*CONFIGURATION.items(), ("lakemark.id", identity)):
+        # So that git programs, too, leave what other accounts of the group can write.
+        shared = {"core.sharedRepository": "group"} if is_shared(path.parent) else {}
+        for name, value in (*CONFIGURATION.items(), *shared.items(), ("lakemark.id", identity)):
             repository.config[name] = value
         repository.free()
     git_pack.make_folders(path)
     for folder in (git_refs.RUNS, git_refs.TAGS):
         (path / folder).mkdir(parents=True, exist_ok=True)
     for folder, _, names in os.walk(path):
+        share(folder, folder=path.parent)
         for name in names:
+            share(os.path.join(folder, name), folder=path.parent)
             descriptor = os.open(os.path.join(folder, name), os.O_RDONLY)
             try:
                 os.fsync(descriptor)

@@ -20,7 +20,7 @@ from typing import Final
 
 import pygit2
 
-from lakemark.adapters.files import fsync_directory, make_directories, write_new
+from lakemark.adapters.files import fsync_directory, make_directories, make_directory, write_new
 
 RECENT: Final = "lakemark/recent"
 _OID_DIGITS: Final = 40
@@ -178,7 +178,7 @@ def _rename(draft: Path, target: Path) -> None:
             if last:
                 raise
             with suppress(FileExistsError):
-                target.parent.mkdir()
+                make_directory(target.parent)
                 fsync_directory(target.parent.parent)
     with suppress(FileNotFoundError):  # gone with all that was in it: whoever wrote it looks again
         fsync_directory(target.parent)

@@ -12,7 +12,7 @@ import os
 import struct
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,15 @@ import pygit2
 from pygit2.enums import ObjectType
 
 from lakemark.adapters import git_objects, git_tree
-from lakemark.adapters.files import fsync_directory, make_directories, remove_tree, try_lock
+from lakemark.adapters.files import (
+    fsync_directory,
+    make_directories,
+    make_directory,
+    open_shared,
+    remove_tree,
+    share,
+    try_lock,
+)
 from lakemark.errors import Corrupt
 
 LOOSE_LIMIT: Final = 1000
@@ -43,7 +51,8 @@ def make_folders(path: Path) -> None:
     folders = [path / "objects" / f"{number:02x}" for number in range(256)]
     missing = [folder for folder in folders if not folder.is_dir()]
     for folder in missing:
-        folder.mkdir(exist_ok=True)
+        with suppress(FileExistsError):
+            make_directory(folder)
     if missing:
         fsync_directory(path / "objects")
     for name in ("lakemark/locks", git_objects.RECENT):
@@ -108,7 +117,7 @@ def _pack(path: Path, repository: pygit2.Repository) -> int:
 @contextmanager
 def _alone(path: Path) -> Iterator[float | None]:
     """The file system's time, in seconds; None while another process packs."""
-    descriptor = os.open(path / "lakemark" / "packing", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = open_shared(path / "lakemark" / "packing")
     try:
         alone = try_lock(descriptor)
         os.utime(descriptor)
@@ -159,6 +168,7 @@ def _write(path: Path, repository: pygit2.Repository, oids: list[str]) -> None:
     for index in drafts.glob("*.idx"):
         keep = folder / index.with_suffix(".keep").name
         keep.write_bytes(_OURS)
+        share(keep, folder=folder)
         _fsync(keep)
         for draft in (index.with_suffix(".pack"), index):
             _fsync(draft)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Self
 
-from lakemark.adapters.files import fsync_directory, make_directories, os_errors
+from lakemark.adapters.files import fsync_directory, make_directories, os_errors, share
 from lakemark.adapters.git_turns import Locked, acquired
 from lakemark.errors import Corrupt, quoted
 
@@ -86,12 +86,15 @@ def move(repository: Path, name: str, old: str | None, new: str) -> None:
 def _locked(lock: Path) -> int:
     for _ in range(_TRIES):
         try:
-            return os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
         except FileExistsError:
             raise Locked(str(lock)) from None
         except FileNotFoundError:
             # Git removes folders that packing references left empty.
             make_directories(lock.parent)
+        else:
+            share(descriptor, folder=lock.parent)
+            return descriptor
     raise Locked(str(lock))
 
 

@@ -6,6 +6,7 @@ libgit2's errors come out as ours. What is written becomes durable with `Made.st
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +34,7 @@ T = TypeVar("T")
 _UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f<>]+", re.ASCII)
 _LONGEST_SUBJECT: Final = 200
 _LONGEST: Final = 500
-_OWNER: Final = "Run as its owner, or tell git: git config --global --add safe.directory PATH."
+_OWNER: Final = "Run as its owner; or, if you trust it, tell Git so: git config --global --add safe.directory {}"
 _RIGHTS: Final = "Give lakemark's user the right to it, or run as its owner."
 _MESSAGES: Final = (
     (re.compile("not owned by current user|dubious ownership"), Denied, _OWNER),
@@ -70,7 +71,8 @@ def git_errors(place: Path) -> Iterator[None]:
 def _as_ours(place: Path, text: str) -> LakemarkError:
     for pattern, kind, advice in _MESSAGES:
         if pattern.search(text):
-            return kind(f"the ledger {place}: {quoted(text, limit=_LONGEST)}", advice=advice)
+            said = advice.replace("{}", shlex.quote(str(place)))
+            return kind(f"the ledger {place}: {quoted(text, limit=_LONGEST)}", advice=said)
     return Corrupt(
         f"the ledger {place} can't be read: {quoted(text, limit=_LONGEST)}",
         advice="Run `git fsck` there; restore it from a tier's ledger.bundle or another node.",

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from lakemark.adapters.files import try_lock
+from lakemark.adapters.files import open_shared, try_lock
 
 _LOOK_SECONDS: Final = 0.02
 _SHORT_SECONDS: Final = 2.0
@@ -22,7 +22,7 @@ class Locked(Exception):
 
 def acquired(path: Path, *, seconds: float) -> int:
     """A descriptor of the file at `path`, made if need be, that holds its exclusive flock. Raises Locked after `seconds`."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
+    descriptor = open_shared(path)
     try:
         if not try_lock(descriptor):
             _wait(descriptor, str(path), seconds)

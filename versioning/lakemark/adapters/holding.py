@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from lakemark.adapters.files import make_directories, os_errors, try_lock
+from lakemark.adapters.files import make_directories, open_shared, os_errors, try_lock
 from lakemark.errors import Refused, quoted
 
 _TRIES: Final = 5
@@ -23,7 +23,7 @@ class Held:
         """Raises Refused, naming the process that holds it; Denied."""
         with os_errors(path):
             make_directories(path.parent)
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            self._descriptor = open_shared(path, os.O_NOFOLLOW)
             if not _taken(self._descriptor):
                 pid = _pid(self._descriptor)
                 os.close(self._descriptor)

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Final
 
-from lakemark.adapters.files import make_directories, os_errors
+from lakemark.adapters.files import is_shared, make_directories, open_shared, os_errors
 from lakemark.errors import Conflict, Corrupt, Denied, LakemarkError, Misconfigured, NoRoom, StoreUnavailable, quoted
 from lakemark.model.instants import from_text, to_text
 from lakemark.model.soundness import Seen
@@ -122,6 +122,9 @@ class SqliteJournal:
         self._only_read = False
         with os_errors(path):
             make_directories(path.parent)
+            if is_shared(path.parent):
+                # SQLite would give it the maker's umask; its log takes the rights that the file has.
+                os.close(open_shared(path))
         with self._errors():
             self._connection = self._opened()
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from lakemark.adapters import copying
 from lakemark.adapters.digests import Verified, digest_part, part_count
-from lakemark.adapters.files import as_ours, forget_pages, fsync_directory
+from lakemark.adapters.files import as_ours, forget_pages, fsync_directory, is_shared, share
 from lakemark.adapters.pool import Buffers, run_all
 from lakemark.adapters.tree_identity import Change, FileIdentity
 from lakemark.model.checkpoint import File, FileType, Manifest
@@ -49,11 +49,19 @@ def sealed_rights(saved: int) -> int:
 
 
 def keep_rights(tree: Path, folders: Mapping[str, int]) -> None:
-    """Narrows directories of a tree of ours to what they were saved with; its owner goes on working in them."""
+    """Narrows directories of a tree of ours to what they were saved with; whoever keeps them goes on working in them.
+
+    That is their owner, or the group of a root that several accounts share: any of them may have to move or drop the tree.
+    """
+    keepers = 0o700
+    if is_shared(tree.parent):
+        keepers = 0o2770
+        for folder, _, _ in os.walk(tree):
+            share(folder, folder=tree.parent)
     for path, mode in folders.items():
         with suppress(FileNotFoundError, NotADirectoryError):
             place = tree if path == "." else tree / path
-            os.chmod(place, stat.S_IMODE(os.lstat(place).st_mode) & (mode | 0o700))
+            os.chmod(place, stat.S_IMODE(os.lstat(place).st_mode) & (mode | keepers))
 
 
 @dataclass(slots=True)

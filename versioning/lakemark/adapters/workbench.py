@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lakemark.adapters.files import locked, make_directories, open_lock, remove_tree, try_lock
+from lakemark.adapters.files import locked, make_directories, open_lock, remove_tree, share, try_lock
 from lakemark.errors import NotFound, quoted
 
 
@@ -46,6 +46,7 @@ class Workbench:
         # Shared: nobody looks for dead ones between mkdir and flock.
         with locked(self._root, shared=True):
             place.mkdir(mode=0o700)
+            share(place, folder=self._root)
             descriptor = open_lock(place)
             try_lock(descriptor)
         self._held[place.name] = descriptor

@@ -187,6 +187,7 @@ def _write(
     tiers: Mapping[str, Mapping[str, str]] | None = None,
 ) -> None:
     from lakemark.settings import loads, render
+    from lakemark.site import share_file
 
     if file.exists():
         here.note(f"kept {file} as it is")
@@ -202,6 +203,7 @@ def _write(
         credentials.generate(loaded.settings.sandbox.dir / "credentials.env", prefect_port=ports["prefect"])
     draft = file.with_name(f".{FILE}.{os.getpid()}")
     with draft.open("x", encoding="utf-8") as stream:
+        share_file(draft)
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
@@ -209,7 +211,7 @@ def _write(
 
 
 def _finish(here: Session, file: Path) -> Answer:
-    from lakemark.site import init_ledger
+    from lakemark.site import group_sharing, init_ledger
 
     made = Session(options=replace(here.options, config=file), environ=here.environ)
     with closing(made):
@@ -219,6 +221,9 @@ def _finish(here: Session, file: Path) -> Answer:
     document = {"config": str(file), "ledger": path, "tiers": rows}
     shown = [(row["name"], row["class"], row["kind"], short(row["id"])) for row in rows]
     lines = [f"config  {file}", f"ledger  {path}", "", *table(("tier", "class", "kind", "id"), shown)]
+    group = group_sharing(file.parent)
+    if group is not None:
+        lines += ["", f"shared with the group {group}; what its accounts may do: lakemark doctor --as-user NAME"]
     if any((made.settings.sandbox.s3, made.settings.sandbox.lakefs, made.settings.sandbox.prefect)):
         lines += ["", "next: lakemark up"]
     return Answer(document=document, lines=lines)

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from lakemark.data.forks import Lock
 from lakemark.data.server import Object
+from lakemark.trainer.together import make_folders, share
 
 FORMAT: Final = "lakemark.reads/1"
 KEPT: Final = 1024
@@ -110,7 +111,7 @@ class ReadLog:
 
     def _begun(self, repository: str, commit: str) -> _Version:
         folder = os.path.join(self._folder, f"{repository}@{commit}")
-        os.makedirs(folder, exist_ok=True)
+        make_folders(folder)
         version = _Version(repository, commit, written=-_WRITTEN_EVERY_SECONDS)
         version.path = os.path.join(folder, f"{self._slot(folder)}.json")
         with (
@@ -127,8 +128,10 @@ class ReadLog:
     def _slot(self, folder: str) -> str:
         """Locked as long as this process lives. Where the file system knows no locks, a name of its own."""
         for number in range(_SLOTS):
-            descriptor = os.open(os.path.join(folder, f"{number}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            lock = os.path.join(folder, f"{number}.lock")
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
+                share(lock)
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(descriptor)
@@ -152,6 +155,7 @@ class ReadLog:
         }
         temporary = f"{version.path}.{os.getpid()}.tmp"
         with open(temporary, "w", encoding="utf-8", errors="surrogateescape") as file:
+            share(temporary)
             json.dump(value, file)
         os.rename(temporary, version.path)
         version.written, version.dirty = time.monotonic(), False

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from lakemark.errors import Denied, LakemarkError, NoRoom, NotFound, StoreUnavailable
+from lakemark.model.access import for_group, is_shared
 
 VERSION: Final = 5
 _SCHEMA: Final = """
@@ -50,6 +51,7 @@ def opened(path: Path, *, read_only: bool) -> sqlite3.Connection:
     with translated(path):
         if not read_only:
             path.parent.mkdir(parents=True, exist_ok=True)
+            _share(path)
         elif not path.exists():
             raise _not_there(path)
         try:
@@ -59,6 +61,19 @@ def opened(path: Path, *, read_only: bool) -> sqlite3.Connection:
                 raise
             remove(path)
             return _connected(path, read_only=False)
+
+
+def _share(path: Path) -> None:
+    """Makes it for its folder's group where several accounts keep that: SQLite would give it the maker's umask."""
+    if not is_shared(path.parent.stat().st_mode):
+        return
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o664)
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid == os.geteuid():
+            os.fchmod(descriptor, for_group(found.st_mode))
+    finally:
+        os.close(descriptor)
 
 
 def remove(path: Path) -> None:

@@ -60,8 +60,19 @@ def read(file: Path) -> str:
 
 
 def _named(path: Path, origin: str) -> Path:
-    file = path / FILE if path.is_dir() else path
-    if not os.path.lexists(file):
+    try:
+        file = path / FILE if path.is_dir() else path
+        found = os.path.lexists(file)
+        if not found:
+            file.lstat()  # what may not be looked for is not what does not exist
+    except PermissionError:
+        raise Denied(
+            f"{origin} names {path}, which this user may not look at",
+            advice="Give this user the right, or name another.",
+        ) from None
+    except OSError:
+        found = False
+    if not found:
         raise Misconfigured(
             f"{origin} names {file}, which does not exist", advice="Mend the path, or write one with `lakemark init`."
         )

@@ -17,6 +17,7 @@ from typing import Any, Final, Self, TypedDict
 
 from lakemark.trainer.code import code_version
 from lakemark.trainer.identity import identity_of
+from lakemark.trainer.together import make_folders, share
 
 SPOOL_FORMAT: Final = "lakemark.spool/1"
 _REMOTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -200,9 +201,10 @@ class Run:
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except FileNotFoundError:
-            os.makedirs(self._spool, exist_ok=True)
+            make_folders(self._spool)
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
+            share(temporary)
             with open(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)
             os.rename(temporary, os.path.join(self._spool, f"{name}.json"))
