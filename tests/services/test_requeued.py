@@ -16,7 +16,7 @@ from tests.services.world import OUT, RUN, World
 
 
 def prologue(world, **asked):
-    asked.setdefault("job", "4711")
+    asked["job"] = Start(job=asked.get("job", "4711"), restart=asked.pop("restart", None))
     done = resume(world.site(), RUN, to=OUT, **asked)
     world.clock.wait(minutes=1)
     return done

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from lakemark.model.sharing import names_step
-from lakemark.ports import Quiet
+from lakemark.ports import Objectives, Quiet
 from lakemark.services.appending import checkpoint
 from lakemark.services.commit import Commit, commit
 from lakemark.services.restore import restore
@@ -114,7 +114,7 @@ def test_while_all_slower_tiers_are_away_it_is_un_shared_at_once():
 def test_while_the_slower_tiers_take_nothing_it_is_un_shared_at_once():
     """They are passed by like ones that are away."""
     world = World()
-    alone(world, rpo=timedelta(minutes=30), residence={})
+    alone(world, objectives=Objectives(rpo=timedelta(minutes=30)), residence={})
     world.shelves["warm"].reachable = True
     site = world.site()
     sweep(replace(site, tiers={"hot": site.hot, "warm": Full(site.tiers["warm"])}))
@@ -125,7 +125,7 @@ def test_while_the_slower_tiers_take_nothing_it_is_un_shared_at_once():
 def test_after_the_time_that_may_be_lost_it_is_un_shared():
     """A slower tier is there, and has not got it yet."""
     world = World()
-    alone(world, rpo=timedelta(minutes=30), residence={})
+    alone(world, objectives=Objectives(rpo=timedelta(minutes=30)), residence={})
     sweep(world.site(), move=False)
     assert unshare_due(world.site(), RUN, slower=["warm"]) == []
     assert world.at(100).replicas[world.hot.place].linked

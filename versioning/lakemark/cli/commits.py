@@ -114,6 +114,41 @@ def _pending(here: Session, run: str, step: int, why: str) -> Answer:
     )
 
 
+def metric(
+    record: str,
+    given: Annotated[tuple[str, ...], _MANY],
+    /,
+    *,
+    reason: Reason,
+    dry_run: bool = False,
+) -> Answer:
+    """Add metrics to a record: what an evaluation found later. Selectors and retention's `best` go by the newest value.
+
+    Parameters
+    ----------
+    record: str
+        Which: id:HEX, RUN@STEP, RUN@latest, RUN@WHEN, RUN@best:METRIC.
+    given: tuple[str, ...]
+        NAME=NUMBER, one or more.
+    reason: str
+        Why; it stays in the history.
+    dry_run: bool
+        Say what would be done, and change nothing.
+    """
+    from lakemark.services.metric import add_metrics
+
+    here = session()
+    metrics = _metrics(given, option="metric")
+    found = here.history.found(record, now=here.now)
+    run, identity = found.record.run, found.record.id
+    if dry_run:
+        here.require_sound()
+        told = ", ".join(f"{name}={value:g}" for name, value in metrics.items())
+        return would(f"add {told} to {run}@{found.record.step} ({short(identity)})", record=identity)
+    add_metrics(here.site, run, identity, metrics, reason=reason)
+    return record_answer(here, identity, run)
+
+
 def bind(
     target: str,
     /,
@@ -214,7 +249,7 @@ def record_answer(here: Session, record: str, run: str) -> Answer:
     return Answer(document=view, lines=record_lines(found, view))
 
 
-def _metrics(given: tuple[str, ...]) -> dict[str, float]:
+def _metrics(given: tuple[str, ...], *, option: str = "--metric") -> dict[str, float]:
     metrics: dict[str, float] = {}
     for text in given:
         name, mark, number = text.partition("=")
@@ -223,7 +258,7 @@ def _metrics(given: tuple[str, ...]) -> dict[str, float]:
         except ValueError:
             value = math.nan
         if not (name and mark and math.isfinite(value) and number.isascii()):
-            raise Usage(f"--metric {text!r} is not NAME=NUMBER", advice="Write --metric val_loss=1.9.")
+            raise Usage(f"{option} {text!r} is not NAME=NUMBER", advice=f"Write {option} val_loss=1.9.")
         metrics[name] = value
     return metrics
 

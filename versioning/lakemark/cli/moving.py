@@ -140,14 +140,12 @@ def restore(
     where = absolute(to)
     if dry_run:
         return _would_restore(here, found, to=where, tier=from_, roles=role)
-    begun = here.site.seconds()
     done = bring_back(here.site, found.record.run, found.record.id, to=where, tier=from_, roles=role)
-    seconds = round(here.site.seconds() - begun, 3)
     for place, path in done.restored.damaged:
         here.warn(f"{path} was damaged in {place.tier}; it came from elsewhere")
     for error in dict.fromkeys(map(str, done.unrecorded)):
         here.warn(f"the ledger does not know of the damage yet: {error}")
-    return _restored(found, done, seconds=seconds, roles=role)
+    return _restored(found, done, seconds=round(done.seconds, 3), roles=role)
 
 
 def _restored_alone(text: str, tier_path: Path, *, to: Path, dry_run: bool) -> Answer:

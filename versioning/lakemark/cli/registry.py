@@ -75,6 +75,7 @@ COMMANDS: Final = (
     Command("inspect", "inspecting:inspect", "Say what lies at a path; changes nothing.", (3, 8)),
     Command("commit", "commits:commit", "Commit a checkpoint.", (3, 4, 5, 6, 7)),
     Command("bind", "commits:bind", "Say what data a record or run was trained with.", (3, 5, 6, 7)),
+    Command("metric", "commits:metric", "Add metrics to a record, as evaluations find them.", (3, 5, 6, 7)),
     Command("watch", "watching:watch", "The node's service: find, commit, open, move; one per node.", (3, 4, 7)),
     Command(
         "sweep", "commits:sweep", "One pass: find saves, finish what was interrupted, move replicas.", (3, 4, 5, 6, 7)

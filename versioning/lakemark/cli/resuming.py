@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -15,6 +16,7 @@ from lakemark.cli.output import pairs, plain
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.cli.watchable import require_watchable
 from lakemark.errors import Refused, Usage, quoted
+from lakemark.model.ledger import Cause
 from lakemark.model.starts import Start
 from lakemark.model.views import data_view
 
@@ -22,6 +24,20 @@ if TYPE_CHECKING:
     from lakemark.services.resume import Resumed
 
 _MANY = Parameter(consume_multiple=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Going:
+    """What it may go on without, and what is known of the attempt before."""
+
+    without: Annotated[tuple[str, ...], _MANY] = ()
+    """Roles that may be missing, such as rng for torchtitan, which never saves it."""
+
+    without_step: Annotated[tuple[Whole, ...], _MANY] = ()
+    """Steps of whole saves that could not be committed, to go on without them."""
+
+    because: Literal["preempted", "node", "software", "unknown"] = "unknown"
+    """Why the attempt before ended, where you know: its allocation was taken, its node failed, its program failed."""
 
 
 def resume(
@@ -32,8 +48,7 @@ def resume(
     record: str | None = None,
     job: str | None = None,
     world: Whole | None = None,
-    without: Annotated[tuple[str, ...], _MANY] = (),
-    without_step: Annotated[tuple[Whole, ...], _MANY] = (),
+    asked: Annotated[Going | None, Parameter(name="*")] = None,
     dry_run: bool = False,
 ) -> Answer:
     """Make a run's directory ready to train on: the newest record in it that training can go on from.
@@ -53,16 +68,12 @@ def resume(
         The scheduler's job id, by default as the environment has it: the same start of a job decides the same.
     world: int
         How many processes the job has; checkpoints of one part serve any number.
-    without: tuple[str, ...]
-        Roles that may be missing, such as rng for torchtitan, which never saves it.
-    without_step: tuple[int, ...]
-        Steps of whole saves that could not be committed, to go on without them.
     dry_run: bool
         Say what would be done, and change nothing.
     """
     from lakemark.services.resume import resume as make_ready
 
-    here = session()
+    here, wish = session(), asked or Going()
     if world is not None and world < 1:
         raise Usage(f"--world {world} is not 1 or more", advice="Give the number of processes.")
     name = here.history.name(run)
@@ -74,16 +85,16 @@ def resume(
     identity = chosen.record.id if chosen else None
     start = Start.of(job, here.environ)
     if dry_run:
-        return _would_resume(here, name, where, identity, start=start, without=(without, without_step))
+        return _would_resume(here, name, where, identity, start=start, without=(wish.without, wish.without_step))
     done = make_ready(
         here.site,
         name,
         to=where,
         record=identity,
-        job=start.job,
-        restart=start.restart,
-        without=without,
-        without_steps=without_step,
+        job=start,
+        without=wish.without,
+        without_steps=wish.without_step,
+        because=Cause(wish.because),
     )
     for one in done.passed_over:
         if one.lost:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -17,7 +17,7 @@ from lakemark.cli.session import Answer, Session, session, would
 from lakemark.cli.watchable import require_alone, require_watchable
 from lakemark.errors import Refused, Usage, quoted
 from lakemark.model.instants import to_text
-from lakemark.model.ledger import RecordState, RunState
+from lakemark.model.ledger import Cause, RecordState, RunState
 from lakemark.model.names import original, run_for
 from lakemark.model.starts import Start
 from lakemark.model.views import data_view, pin_views, timeline_view
@@ -200,6 +200,7 @@ def close_run(
     *,
     reason: Reason,
     without_step: Annotated[tuple[Whole, ...], _MANY] = (),
+    because: Literal["preempted", "node", "software", "unknown"] = "unknown",
     dry_run: bool = False,
 ) -> Answer:
     """Close a run: what lies in its directories is committed first, nothing that is saved afterwards.
@@ -214,6 +215,8 @@ def close_run(
         Why; it stays in the history.
     without_step: tuple[int, ...]
         Steps of saves that can't be committed, to close the run without them.
+    because: str
+        Why its last attempt ended, where it did not end as it should.
     dry_run: bool
         Say what would be done, and change nothing.
     """
@@ -225,7 +228,7 @@ def close_run(
         here.require_sound()
         closed = here.history.structure(name).closed
         return would("change nothing: it is closed" if closed else f"close {name}", run=name)
-    service.close_run(here.site, name, reason=reason, without_steps=without_step)
+    service.close_run(here.site, name, reason=reason, without_steps=without_step, because=Cause(because))
     return _after(here, name)
 
 

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Final
 
 from lakemark.model.ledger import RunState
+from lakemark.model.outline import Outline
 from lakemark.model.wording import ago, instant
 
 _LOOKED_AT: Final = 20
@@ -31,3 +32,8 @@ def still_writing(state: RunState, now: datetime) -> str | None:
         return None
     rhythm = f"it saves every {ago(timedelta(seconds=median(steps)))}" if steps else "it is its only one"
     return f"its last save was at {instant(saved[-1])}, and {rhythm}"
+
+
+def is_idle(run: Outline, now: datetime, after: timedelta) -> bool:
+    """Whether its newest attempt, not known to have ended, has shown nothing of itself for `after`."""
+    return run.alive_at is not None and now - run.alive_at >= after

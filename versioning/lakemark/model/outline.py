@@ -21,7 +21,8 @@ _ID_BYTES: Final = 32
 class Outline:
     """Of a run as of `sequence`; what it does not say is in its state, which is asked for where this tells that it matters.
 
-    begun: some attempt was opened. places: all that an entry names as having, having had or having refused one of its
+    begun: some attempt was opened. alive_at: when the newest attempt last showed itself, by its start or a record; None where
+    it ended, or there is none. places: all that an entry names as having, having had or having refused one of its
     records. kept: of each node's own tier the records that have a replica there; linked: those of them that are sound and
     share their files with the trainer.
     """
@@ -32,6 +33,7 @@ class Outline:
     closed: bool = False
     closed_at: datetime | None = None
     begun: bool = False
+    alive_at: datetime | None = None
     watch: Mapping[str, str] = field(default_factory=dict)
     intervals: tuple[Interval, ...] = ()
     rollbacks: tuple[RollbackState, ...] = ()
@@ -61,6 +63,7 @@ class Outline:
             closed=state.closed,
             closed_at=state.closed_at,
             begun=state.attempt is not None,
+            alive_at=_alive_at(state),
             watch=dict(state.watch),
             intervals=tuple(state.intervals),
             rollbacks=tuple(state.rollbacks.values()),
@@ -84,3 +87,10 @@ class Outline:
 
         number = bisect_left(range(len(self.ids) // _ID_BYTES), wanted, key=at)
         return at(number) == wanted
+
+
+def _alive_at(state: RunState) -> datetime | None:
+    attempt = state.attempt
+    if attempt is None or attempt.ended_at is not None:
+        return None
+    return max((attempt.started_at, *(found.recorded_at for found in state.records.values())))

@@ -39,7 +39,7 @@ from lakemark.ports.local import (
     Verdict,
     Workspace,
 )
-from lakemark.ports.site import Approval, Policies, Site, Watched
+from lakemark.ports.site import Approval, Objectives, Policies, Site, Watched
 from lakemark.ports.store import (
     Checkpoint,
     CheckpointStore,
@@ -80,6 +80,7 @@ __all__ = [
     "Ledger",
     "Listing",
     "MadePin",
+    "Objectives",
     "OnDisk",
     "PinAsked",
     "PinSeen",

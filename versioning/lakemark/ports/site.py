@@ -33,6 +33,18 @@ class Approval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Objectives:
+    """rpo: how much work may be lost, and so how long a replica that shares its files with the trainer may be the only one.
+
+    rto: how long a restore may take. idle_after: a run without a save for so long is idle. None: nobody said.
+    """
+
+    rpo: timedelta | None = None
+    rto: timedelta | None = None
+    idle_after: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
     """A directory trainers save into.
 
@@ -75,8 +87,7 @@ class Watched:
 class Policies:
     """The site's rules. `residence` by tier name; `retention`: run pattern -> policy, `default` and `abandoned` among them.
 
-    ephemeral_hot: this node's hot is empty by design at each start. rpo: how much work may be lost; how long a replica that
-    shares its files with the trainer may be the only one.
+    ephemeral_hot: this node's hot is empty by design at each start.
     """
 
     copies: int = 1
@@ -91,7 +102,7 @@ class Policies:
     quiet_seconds: float = 5.0
     when_full: str = "thin"
     ephemeral_hot: bool = False
-    rpo: timedelta | None = None
+    objectives: Objectives = field(default_factory=Objectives)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

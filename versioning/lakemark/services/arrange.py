@@ -26,11 +26,16 @@ _LAST_TO_COME = (".index", ".json", ".metadata")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arranged:
-    """moved: where things went. pointers: those that were changed. baked: places in files that are wrong now."""
+    """moved: where things went. pointers: those that were changed. baked: places in files that are wrong now.
+
+    brought_bytes: of the pieces that were not there; that took brought_seconds.
+    """
 
     path: Path
     moved: tuple[Path, ...]
     changed: bool
+    brought_bytes: int = 0
+    brought_seconds: float = 0.0
     pointers: tuple[Pointer, ...] = ()
     baked: tuple[Baked, ...] = ()
     notes: tuple[str, ...] = ()
@@ -41,7 +46,10 @@ def arrange(site: Site, state: RunState, found: RecordState, *, to: Path, aside:
     work = _Work(site=site, found=found, layout=layout_of(site, state, found, to=to), to=to, aside=aside)
     right = work.right()
     work.clear([piece for piece in work.layout.pieces if piece not in right])
-    work.bring({piece: part for piece, part in work.layout.pieces.items() if piece not in right})
+    missing = {piece: part for piece, part in work.layout.pieces.items() if piece not in right}
+    begun = site.seconds()
+    work.bring(missing)
+    seconds = site.seconds() - begun
     judged = work.judged()
     placed = work.placed(judged)
     pointers = work.point(site.recogniser.pointers(placed))
@@ -53,7 +61,9 @@ def arrange(site: Site, state: RunState, found: RecordState, *, to: Path, aside:
     return Arranged(
         path=work.layout.path,
         moved=tuple(work.moved),
-        changed=bool(work.moved or pointers) or len(right) < len(work.layout.pieces),
+        changed=bool(work.moved or pointers or missing),
+        brought_bytes=sum(part.size_bytes for part in missing.values()),
+        brought_seconds=seconds,
         pointers=tuple(pointers),
         baked=baked,
         notes=tuple(said_of_moved(site, finds, [path for one in later for path in one.paths])),

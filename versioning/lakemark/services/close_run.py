@@ -7,18 +7,21 @@ from contextlib import suppress
 
 from lakemark.errors import Refused, quoted
 from lakemark.model.entry import Draft
-from lakemark.model.ledger import RunState
+from lakemark.model.ledger import Cause, RunState
 from lakemark.ports import Site
 from lakemark.services.appending import Settled, opened, require_writable
+from lakemark.services.attempts import end_newest
 from lakemark.services.find_saves import commit_run
 from lakemark.services.saves import Saves
 
 
-def close_run(site: Site, run: str, *, reason: str, without_steps: Collection[int] = ()) -> RunState:
+def close_run(
+    site: Site, run: str, *, reason: str, without_steps: Collection[int] = (), because: Cause = Cause.UNKNOWN
+) -> RunState:
     """Takes what lies in the run's directories of this node first. Closing a closed run changes nothing.
 
     Other nodes look through theirs once more after the close. without_steps: of saves that can't be taken, to close without
-    them. Raises NotFound, Refused (a save that can't be taken: it is named).
+    them. because: why its last attempt ended. Raises NotFound, Refused (a save that can't be taken: it is named).
     """
     state = opened(site, run)
     if not state.closed:
@@ -26,6 +29,7 @@ def close_run(site: Site, run: str, *, reason: str, without_steps: Collection[in
         commit_run(site, state, saves)
         site.progress.step("close.taken")
         _require_taken(run, saves, without_steps)
+        end_newest(site, run, noticed_by="closed", cause=because)
     return _turn(site, run, "closed", reason=reason)
 
 

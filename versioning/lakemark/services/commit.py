@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from lakemark.errors import Conflict, InDistress, LakemarkError, NotFound, Refused, RunClosed, Usage
+from lakemark.errors import Conflict, InDistress, LakemarkError, NotFound, Refused, RunClosed
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import Contents, Draft
 from lakemark.model.ledger import RecordState, RunState
+from lakemark.model.measures import took
 from lakemark.model.names import printable
 from lakemark.model.placing import Placement, Save, place, standing
 from lakemark.model.record import Code, Record, record_for
@@ -24,6 +24,7 @@ from lakemark.services.known_files import records_of
 from lakemark.services.land_again import has_sound_replica, land_again, stands_wrong
 from lakemark.services.layout import committed
 from lakemark.services.lost_ledger import for_saving_of
+from lakemark.services.metric import add_metrics, require_numbers
 from lakemark.services.register_tiers import ready
 from lakemark.services.sealed_saves import WAITS, waiting_placement
 from lakemark.services.taking import Commit, Taken, attempt_of, bound_directory, take
@@ -59,7 +60,7 @@ def commit(site: Site, asked: Commit) -> Committed:
     site, why = for_saving_of(site, asked.run)
     state = _opened(site, asked.run, distressed=why is not None)
     require_writable(state)
-    _require_numbers(asked.metrics)
+    require_numbers(asked.metrics)
     if why is None:
         ready(site, site.hot)
     else:
@@ -194,8 +195,8 @@ def _known(
     What retention or a full disk removed comes back where somebody asks for it, not because its files still lie there.
     """
     found = recorded(site.ledger.run(asked.run), placement.known or "")
-    unkept = _unkept(found.record, asked)
-    made = Committed(record=found.record, new=False, why=placement.why, notes=unkept)
+    record, unkept = _with_metrics(site, found.record, asked)
+    made = Committed(record=record, new=False, why=placement.why, notes=unkept)
     if (found.pruned is not None and asked.found) or has_sound_replica(site, found):
         _undo(site, taken, adopted, named)
         return made
@@ -218,14 +219,19 @@ def _without_bytes(site: Site, found: RecordState) -> str:
     return "of which no sound replica was left"
 
 
-def _unkept(record: Record, asked: Commit) -> tuple[str, ...]:
-    """Metrics that come too late: no entry of this version adds them to a record, so whoever gave them is told."""
-    given = {**asked.metrics, **(asked.spooled.metrics if asked.spooled is not None else {})}
-    return tuple(
-        f"the metric {name}={value:g} is not kept: the record stands with the metrics of its first commit"
-        for name, value in given.items()
-        if record.metrics.get(name) != value
-    )
+def _with_metrics(site: Site, record: Record, asked: Commit) -> tuple[Record, tuple[str, ...]]:
+    """What is given beside a record that is there is added to it; the record, and what of it is not kept.
+
+    A value that somebody gives by hand takes the place of one that stands; an announcement that comes again does not.
+    """
+    told = asked.spooled.metrics if asked.spooled is not None else {}
+    given = {**{name: value for name, value in told.items() if name not in record.metrics}, **asked.metrics}
+    if all(record.metrics.get(name) == value for name, value in given.items()):
+        return record, ()
+    try:
+        return add_metrics(site, record.run, record.id, given, reason="given when it was committed again"), ()
+    except (InDistress, Refused) as error:  # the bytes are safe, and nobody commits them again for a number
+        return record, tuple(f"the metric {name}={value:g} is not kept: {error}" for name, value in given.items())
 
 
 def _require_open(state: RunState, made_at: datetime | None) -> None:
@@ -239,15 +245,6 @@ def _require_open(state: RunState, made_at: datetime | None) -> None:
 
 def _made_at(site: Site, asked: Commit, taken: Taken) -> datetime | None:
     return asked.spooled.saved_at if asked.spooled is not None else _written_at(site, taken.landed)
-
-
-def _require_numbers(metrics: Mapping[str, float]) -> None:
-    wrong = next((name for name, value in metrics.items() if not math.isfinite(value)), None)
-    if wrong is not None:
-        raise Usage(
-            f"the metric {wrong} is {metrics[wrong]}, not a finite number",
-            advice="Leave a metric that has no value out.",
-        )
 
 
 def _placement(site: Site, asked: Commit, taken: Taken) -> Placement:
@@ -355,6 +352,7 @@ def _said(site: Site, asked: Commit, placement: Placement, taken: Taken) -> dict
         "source": printable(asked.path),
         "directory": printable(bound_directory(site, asked)[0]),
     }
+    said |= took("landed", taken.landed_seconds, size_bytes=taken.landed.manifest.size_bytes)
     return said | ({"notes": list(taken.notes)} if taken.notes else {})
 
 

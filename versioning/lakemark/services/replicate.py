@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Final
+from typing import Final, TypeAlias
 
 from lakemark.errors import (
     AnswerDamaged,
@@ -20,6 +20,7 @@ from lakemark.model.canonical import JSON
 from lakemark.model.entry import Contents, Draft
 from lakemark.model.instants import to_text
 from lakemark.model.ledger import Place, RecordState, Replica, RunState
+from lakemark.model.measures import took
 from lakemark.ports import Checkpoint, CheckpointStore, Site, Stored
 from lakemark.services.appending import (
     Settled,
@@ -33,6 +34,8 @@ from lakemark.services.sources import nearest, note_damage
 from lakemark.services.witness import Witness, read_back
 
 _TRIES: Final = 3
+_Put: TypeAlias = tuple[Stored, Mapping[str, JSON]]
+"""What was stored, and how long that took: copied, and proven as the tier proves."""
 
 
 def replicate(site: Site, run: str, record: str, *, to: str) -> RecordState:
@@ -65,7 +68,7 @@ def replicate(site: Site, run: str, record: str, *, to: str) -> RecordState:
     return recorded(site.ledger.run(run), record)
 
 
-def _copy(site: Site, found: RecordState, target: CheckpointStore) -> Stored:
+def _copy(site: Site, found: RecordState, target: CheckpointStore) -> _Put:
     """From the nearest replica whose bytes are right. What the target does wrong ends it: no other source would help."""
     failures: list[LakemarkError] = []
     for replica, store in nearest(site, found):
@@ -104,7 +107,7 @@ class _TargetError(Exception):
         self.error = error
 
 
-def _put(site: Site, found: RecordState, replica: Replica, held: Checkpoint, *, target: CheckpointStore) -> Stored:
+def _put(site: Site, found: RecordState, replica: Replica, held: Checkpoint, *, target: CheckpointStore) -> _Put:
     """Copies from this one replica. Raises _TargetError, SourceDamaged once it was read again and differed, else as read."""
     store = site.tiers[replica.place.tier]
     wanted = Checkpoint(record=found.record, manifest=held.manifest)
@@ -113,8 +116,10 @@ def _put(site: Site, found: RecordState, replica: Replica, held: Checkpoint, *, 
     for _ in range(_TRIES):
         witness = Witness(store, held)
         site.progress.expect(what, held.manifest.size_bytes)
+        begun = site.seconds()
         try:
-            return target.put(wanted, witness, now=site.now(), progress=site.progress)
+            stored = target.put(wanted, witness, now=site.now(), progress=site.progress)
+            return stored, took("replicated", site.seconds() - begun, size_bytes=held.manifest.size_bytes)
         except LakemarkError as error:
             if not witness.blamed(error):
                 raise _TargetError(error) from error
@@ -149,17 +154,19 @@ def _require_sound(site: Site, found: RecordState, replica: Replica, held: Check
         )
 
 
-def _record(site: Site, found: RecordState, target: CheckpointStore, stored: Stored) -> None:
+def _record(site: Site, found: RecordState, target: CheckpointStore, put: _Put) -> None:
     record = found.record
     place = target.place
+    stored, measured = put
     sequence = site.ledger.run(record.run).sequence
-    body = {
+    body: dict[str, JSON] = {
         "tier": place.tier,
         "node": place.node,
         "linked": stored.linked,
         "proof": stored.proof,
         "verified_at": to_text(stored.verified_at),
         "written_bytes": stored.written_bytes,
+        **measured,
     }
 
     def decide(state: RunState) -> Draft:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lakemark.errors import LakemarkError, NoReplica, NotFound, Refused, SourceDamaged, StoreUnavailable
+from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import File, FileType, Manifest, Role
-from lakemark.model.ledger import Place, RecordState
+from lakemark.model.entry import Draft
+from lakemark.model.ledger import Place, RecordState, RunState
+from lakemark.model.measures import took
+from lakemark.model.names import printable
 from lakemark.ports import Damage, Range, Restored, Site, Sparse
-from lakemark.services.appending import left_out, named_again, opened, recorded
+from lakemark.services.appending import left_out, named_again, opened, recorded, require_writable
 from lakemark.services.layout import committed, notes_of
 from lakemark.services.roles import Roles, require_words, roles_of
 from lakemark.services.sources import Candidates, candidates, note_damage
@@ -35,7 +40,7 @@ class RestoredRecord:
     """verified: every byte that was written was compared with the manifest.
 
     along: roles whose files came too, though nobody asked for them. mixed: roles that the files asked for hold besides.
-    unrecorded: why damage that was met could not be appended to the ledger; nobody else knows of it then.
+    unrecorded: why damage that was met could not be appended to the ledger; nobody else knows of it then. seconds: it took.
     """
 
     found: RecordState
@@ -46,6 +51,7 @@ class RestoredRecord:
     mixed: tuple[str, ...] = ()
     partial: Partial | None = None
     unrecorded: tuple[LakemarkError, ...] = ()
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +70,8 @@ def restore(
 ) -> RestoredRecord:
     """Brings `record`, or what of it is of `roles`, back to `to`. A replica that turns out wrong is recorded as damaged.
 
+    That it was restored is history, too, but never in its way: where the ledger takes no entry, nothing says so.
+
     Raises NotFound, NoReplica, SourceDamaged (what is in reach has wrong bytes), StoreUnavailable, Refused (target not empty,
     no space, roles in one file), Usage (unknown role).
     """
@@ -71,7 +79,12 @@ def restore(
     whole = site.ledger.manifest(run, record)
     wanted = chosen(site, whole, roles)
     unrecorded: list[LakemarkError] = []
+    begun = site.seconds()
     restored = _brought(site, found, wanted, to=to, tier=tier, unrecorded=unrecorded)
+    seconds = site.seconds() - begun
+    sources: list[JSON] = [_source(name, files) for name, files in restored.files_by_place.items()]
+    body: dict[str, JSON] = {"to": printable(to), "roles": list(wanted.roles), "sources": sources}
+    tell_restored(site, found, {**body, **took("restored", seconds, size_bytes=restored.size_bytes)})
     partial = None
     if restored.sparse:
         fetched = sum(restored.sparse.values())
@@ -85,7 +98,28 @@ def restore(
         mixed=wanted.mixed,
         partial=partial,
         unrecorded=tuple(unrecorded),
+        seconds=seconds,
     )
+
+
+def _source(name: str, files: int) -> dict[str, JSON]:
+    tier, _, node = name.partition("@")
+    return {"tier": tier, "node": node or None, "files": files}
+
+
+def tell_restored(site: Site, found: RecordState, body: Mapping[str, JSON]) -> None:
+    """Appends that a record was restored, if the ledger takes it. Never raises: its bytes are there already."""
+    record = found.record
+    if site.reads_only:
+        return
+
+    def decide(state: RunState) -> Draft:
+        require_writable(state)
+        return Draft(kind="restored", timeline=record.timeline, body=body, record=record.id)
+
+    with suppress(LakemarkError):
+        sequence = site.ledger.run(record.run).sequence
+        site.ledger.append(record.run, decide, site.stamp(f"restored:{record.id}:{site.node}:{sequence}"))
 
 
 def restore_manifest(site: Site, found: RecordState, manifest: Manifest, *, to: Path) -> Restored:

@@ -9,7 +9,9 @@ from pathlib import Path
 from lakemark.errors import NotFound, Refused
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import Draft
-from lakemark.model.ledger import Fork, RecordState, RunState
+from lakemark.model.ledger import Cause, Fork, RecordState, RunState
+from lakemark.model.measures import took
+from lakemark.model.names import printable
 from lakemark.model.record import DataRef, Evidence
 from lakemark.model.rollback import unsound
 from lakemark.model.starts import Start
@@ -17,11 +19,13 @@ from lakemark.model.timeline import latest, lineage, usable
 from lakemark.ports import Baked, Directory, Pointer, Site, Verdict
 from lakemark.services.appending import Settled, opened, recorded, require_writable
 from lakemark.services.arrange import arrange
+from lakemark.services.attempts import end_before
 from lakemark.services.find_saves import commit_directory
 from lakemark.services.layout import aside_of, committed, notes_of
 from lakemark.services.newer import PassedOver, newer, passed_over, require_no_suspect, reread, why_not
 from lakemark.services.open_run import new_attempt, require_job, write_run_file
 from lakemark.services.pins import require_data
+from lakemark.services.restore import tell_restored
 from lakemark.services.roles import Roles, gaps_beyond, is_weights_only, require_words, role_of, roles_of
 from lakemark.services.uncommitted import Uncommitted, require_committed
 from lakemark.services.unshare import unshare
@@ -59,37 +63,39 @@ def resume(
     *,
     to: Path,
     record: str | None = None,
-    job: str | None = None,
-    restart: str | None = None,
+    job: str | Start | None = None,
     without: Collection[str] = (),
     without_steps: Collection[int] = (),
+    because: Cause = Cause.UNKNOWN,
 ) -> Resumed:
     """Makes the directory `to` ready to train on.
 
     Brings `record` (default: the newest of the current timeline that can be resumed from) into it under the trainer's own
     names, sets the framework's pointers at it, moves later steps aside, and writes the run file. The same start of a job
-    decides the same and changes nothing that is right already, until its process has saved; restart: which start of it
-    this is, where its scheduler tells. without: roles that may be missing. without_steps: steps
-    of whole saves that could not be committed, and that it goes on without.
+    decides the same and changes nothing that is right already, until its process has saved; job: its id, or which start of
+    it this is, where its scheduler tells. without: roles that may be missing. without_steps: steps
+    of whole saves that could not be committed, and that it goes on without. because: why the attempt before ended.
 
     Raises NotFound, Refused (an older record where approval is required, gaps nobody accepted, data that is gone, a later
     whole save that is no record), Usage, NoReplica, Conflict.
     """
+    begun = site.seconds()
     require_words(without, option="--without")
-    require_job(job)
+    start = job if isinstance(job, Start) else Start(job=job)
+    require_job(start.job)
     require_writable(opened(site, run))
     saves = commit_directory(site, run, to)
     state = site.ledger.run(run)
     # Before anything is moved: its address is handed out at the end, and a trainer that reads nothing loses its allocation.
     require_data(site, state)
-    start = Start(job=job, restart=restart)
     attempt = new_attempt(state, start)
     state = _reread(site, state, record=record, without=without)
     found = decided(site, state, attempt=attempt, record=record, to=to, without=without, without_steps=without_steps)
     left = require_committed(site, state, found, to=to, saves=saves, without=without_steps)
     left_behind = passed_over(state, found) if record is None else ()
-    _append(site, run, found, attempt=attempt, job=job, to=to)
+    _append(site, run, found, attempt=attempt, job=start.job, to=to)
     site.progress.step("resume.recorded")
+    end_before(site, run, attempt, cause=because)
     state = site.ledger.run(run)
     timeline = state.attempts[attempt].timeline
     if (
@@ -105,6 +111,10 @@ def resume(
         site.progress.step("resume.bound")
         run_file = _tell(site, found, arranged.path, attempt=attempt, timeline=timeline)
         site.progress.step("resume.told")
+    if arranged.brought_bytes:
+        spent = took("restored", arranged.brought_seconds, size_bytes=arranged.brought_bytes)
+        spent |= took("resumed", site.seconds() - begun, size_bytes=arranged.brought_bytes)
+        tell_restored(site, found, {"to": printable(to), "roles": [], "sources": [], "attempt": attempt, **spent})
     interval = state.interval
     return Resumed(
         found=found,

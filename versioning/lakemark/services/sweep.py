@@ -21,6 +21,7 @@ from lakemark.ports.watching import Lookout
 from lakemark.services import rename, rollback_apply, rollback_decide
 from lakemark.services.abandoned import Abandoned
 from lakemark.services.appending import checkpoint, require_clock, require_identity
+from lakemark.services.attempts import end_idle
 from lakemark.services.commit import Committed
 from lakemark.services.demote import Pending, demote, present
 from lakemark.services.find_saves import commit_found
@@ -109,6 +110,7 @@ def sweep(
     if site.data is not None and tend:
         _part(result, "data versions", lambda: _data(site, result))
     _part(result, "rollbacks", lambda: _rollbacks(site, result))
+    _part(result, "idle runs", lambda: result.said.extend(end_idle(site)))
     if move:
         tiers, _ = present(site)
         _part(result, "rules of stores", lambda: note_stores(site, [tier.name for tier in tiers]))

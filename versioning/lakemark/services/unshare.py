@@ -34,7 +34,7 @@ def unshare_due(site: Site, run: str, *, slower: Collection[str]) -> list[tuple[
     """The same for those that were the only copy for too long (`alone_by_link`); answers what could not be copied, and why."""
     failed: list[tuple[RecordState, LakemarkError]] = []
     due = alone_by_link(
-        site.ledger.run(run), site.hot.place, site.now(), rpo=site.policies.rpo, slower=frozenset(slower)
+        site.ledger.run(run), site.hot.place, site.now(), rpo=site.policies.objectives.rpo, slower=frozenset(slower)
     )
     for found in list(due):
         try:

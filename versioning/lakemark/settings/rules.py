@@ -8,7 +8,7 @@ from fractions import Fraction
 from lakemark.errors import Misconfigured
 from lakemark.model.residence import Admit, Residence
 from lakemark.model.retention import Best, RetentionPolicy
-from lakemark.ports import Approval, Policies, Strength
+from lakemark.ports import Approval, Objectives, Policies, Strength
 from lakemark.settings.policies import AdmitSettings, BestSettings, PolicySettings, ResidenceSettings
 from lakemark.settings.schema import Settings
 from lakemark.settings.tiers import HotTree
@@ -44,7 +44,9 @@ def policies(settings: Settings) -> Policies:
             expires_after=settings.approval.expires_after,
         ),
         ephemeral_hot=hot.ephemeral,
-        rpo=settings.objectives.rpo,
+        objectives=Objectives(
+            rpo=settings.objectives.rpo, rto=settings.objectives.rto, idle_after=settings.objectives.idle_after
+        ),
         when_full=hot.when_full if retention.apply else "stop",  # `apply: false` deletes nothing by policy
     )
 
