@@ -14,8 +14,10 @@ from lakemark.services.invariants import violations
 from lakemark.services.recover import recover
 from lakemark.services.register_tiers import register_all
 from lakemark.services.release import release
+from lakemark.services.rename import rename_node
 from lakemark.services.restore import restore
 from lakemark.services.soundness import distress, look
+from lakemark.services.sweep import sweep
 from tests.services.crashing import Killed
 from tests.services.test_distress import (
     SITE,
@@ -77,17 +79,52 @@ NAMES = pytest.mark.parametrize("names", [{"node": "node-b"}, {"node": "node-x"}
 
 @NAMES
 @pytest.mark.parametrize("rehearsed", [True, False])
-def test_under_another_name_nothing_is_brought_back(world, names, rehearsed):
-    """Its trees would become replicas of a node or tier that does not exist, which nobody can reach."""
+def test_under_another_name_no_tree_is_brought_back(world, names, rehearsed):
+    """They would become replicas of a node or tier that does not exist, which nobody can reach."""
     backup = yesterday_and_today(world)
     records = set(world.state().records)
+    commit_step(world, 500)
     world.ledger = backup
-    before = backup.tips()
     with pytest.raises(Refused, match="is known as hot of node node-a"):
         recover(called(world, **names), dry_run=rehearsed)
-    assert world.ledger.tips() == before
+    assert only_node_a(world)
     recovered(world)
+    assert only_node_a(world)
     all_restored(world, records)
+
+
+def only_node_a(world):
+    return {place.node for found in world.state().records.values() for place in found.replicas} <= {None, "node-a"}
+
+
+def test_a_name_that_is_younger_than_the_backup_comes_back_with_the_copies(world):
+    backup = yesterday_and_today(world)
+    records = set(world.state().records)
+    site = called(world, node="node-b")
+    rename_node(site, "node-a", "node-b")
+    world.clock.wait(hours=2)
+    sweep(site)
+    world.ledger = backup
+    site = called(world, node="node-b")
+    assert recover(site, dry_run=True).would
+    assert recover(site).away == []
+    assert distress(site) is None
+    assert set(world.state().records) >= records
+    assert {place.node for found in world.state().records.values() for place in found.replicas} <= {None, "node-b"}
+
+
+def test_one_that_no_copy_has_is_given_again_after_the_recovery(world):
+    backup = yesterday_and_today(world)
+    records = set(world.state().records)
+    rename_node(called(world, node="node-b"), "node-a", "node-b")
+    world.ledger = backup
+    with pytest.raises(Refused, match="is known as hot of node node-a"):
+        recover(called(world, node="node-b"))
+    recovered(world)
+    site = called(world, node="node-b")
+    rename_node(site, "node-a", "node-b")
+    assert sweep(site).pending == []
+    assert set(world.state().records) >= records
 
 
 @NAMES
@@ -98,7 +135,7 @@ def test_nor_where_the_names_themselves_are_what_was_lost(world, names):
     with pytest.raises(Refused, match="is known as hot of node node-a"):
         recover(called(world, **names))
     recovered(world)
-    assert {place.node for found in world.state().records.values() for place in found.replicas} <= {None, "node-a"}
+    assert only_node_a(world)
     all_restored(world, records)
 
 

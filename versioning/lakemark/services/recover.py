@@ -67,10 +67,11 @@ def recover(site: Site, *, dry_run: bool = False) -> Recovered:
     """
     ledger = unguarded(site.ledger)
     bare = replace(site, ledger=ledger)
-    _require_named(bare)
     result = Recovered()
     copies = list(_copies(bare, result))
     if dry_run:
+        if not any(SITE in _lacking(ledger, copy) for copy in copies):
+            _require_named(bare)
         _plan(bare, copies, result)
         return result
     whole = ledger.is_whole()
@@ -86,7 +87,7 @@ def recover(site: Site, *, dry_run: bool = False) -> Recovered:
         for branch, head in copy.heads.items():
             if _bring(bare, branch, head, copy=copy, result=result):
                 result.sources.append(copy.shown)
-    _require_named(bare)  # again: what it is called may be among the entries that came back just now
+    _require_named(bare)  # not before: that it was renamed may be among the entries that came back just now
     _tiers(bare, result)
     _records(bare, result)
     _pins(bare, result)
