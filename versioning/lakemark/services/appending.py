@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from lakemark.errors import NotFound, Refused
+from lakemark.errors import InDistress, NotFound, Refused
 from lakemark.model.entry import Means
 from lakemark.model.ledger import Place, RecordState, RunState
 from lakemark.model.site_ledger import SiteState, tier_name
@@ -40,6 +40,17 @@ def recorded(state: RunState, record: str) -> RecordState:
     if found is None:
         raise NotFound(
             f"{state.run} has no record {record[:12]}", advice=f"See `lakemark ls {state.run} --all-timelines`."
+        )
+    return found
+
+
+def still(known: Mapping[str, T], key: str, *, what: str) -> T:
+    """An attempt, rollback or pin that this command saw in the ledger before. Raises InDistress where it is gone again."""
+    found = known.get(key)
+    if found is None:
+        raise InDistress(
+            f"the ledger has no {what} {key} any more: it was replaced by an older one meanwhile",
+            advice="lakemark ledger recover --dry-run says what is missing and where it is.",
         )
     return found
 

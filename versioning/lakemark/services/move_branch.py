@@ -10,7 +10,7 @@ from lakemark.model.entry import Draft
 from lakemark.model.ledger import RollbackState, RunState
 from lakemark.model.rollback_plan import PlanData, RollbackPlan
 from lakemark.ports import DataVersions, Site
-from lakemark.services.appending import Settled, require_deletable
+from lakemark.services.appending import Settled, require_deletable, still
 from lakemark.services.pins import versions
 from lakemark.services.rollback_request import find, unreadable
 
@@ -68,7 +68,12 @@ def move_branches(site: Site, identity: str, *, digest: str) -> Moved:
     moves = _all_or_none(data, made, items)
     site.progress.step("branches.moved")
     _append(site, run, standing, moves)
-    return Moved(rollback=standing.id, run=run, state=site.ledger.run(run).rollbacks[standing.id], moves=moves)
+    return Moved(
+        rollback=standing.id,
+        run=run,
+        state=still(site.ledger.run(run).rollbacks, standing.id, what="rollback"),
+        moves=moves,
+    )
 
 
 def require_movable(site: Site, identity: str, *, digest: str) -> RollbackPlan:
@@ -162,7 +167,7 @@ def _same_tree(data: DataVersions, item: PlanData, head: str) -> bool:
 def _append(site: Site, run: str, standing: RollbackState, moves: tuple[BranchMove, ...]) -> None:
     def decide(state: RunState) -> Draft:
         require_deletable(state)
-        now = state.rollbacks[standing.id]
+        now = still(state.rollbacks, standing.id, what="rollback")
         if now.state != "applied":
             raise Conflict(f"the rollback {standing.id} is {now.state} now", advice="lakemark rollback show it.")
         if now.moves:

@@ -16,7 +16,7 @@ from lakemark.model.ledger import RunState
 from lakemark.model.record import DataKind, DataRef
 from lakemark.model.site_ledger import Pin, SiteState
 from lakemark.ports import DataVersions, MadePin, PinAsked, PinSeen, Site, Strength
-from lakemark.services.appending import Settled, require_deletable
+from lakemark.services.appending import Settled, require_deletable, still
 from lakemark.services.soundness import require_sound
 
 _ORDER = (Strength.NONE, Strength.PLAIN, Strength.GUARDED)
@@ -244,7 +244,7 @@ def _wanted(site: Site, repository: str, commit: str, *, run: str | None) -> Pin
     except Settled as settled:
         answer: Pin = settled.answer
         return answer
-    return site.ledger.site().pins[str(entry.body["pin"])]
+    return still(site.ledger.site().pins, str(entry.body["pin"]), what="pin")
 
 
 def _unpin(site: Site, data: DataVersions, pin: Pin) -> list[str]:
@@ -260,7 +260,7 @@ def _append(site: Site, kind: str, pin: Pin, *, reason: str) -> bool:
 
     def decide(state: SiteState) -> Draft:
         require_deletable(state)
-        now = state.pins[pin.branch]
+        now = still(state.pins, pin.branch, what="pin")
         if (now.state, now.changed_at) != (pin.state, pin.changed_at):
             raise Settled(now)
         body = {"repository": pin.repository, "commit": pin.commit, "pin": pin.branch}

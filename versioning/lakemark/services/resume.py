@@ -17,7 +17,7 @@ from lakemark.model.rollback import unsound
 from lakemark.model.starts import Start
 from lakemark.model.timeline import latest, lineage, usable
 from lakemark.ports import Baked, Directory, Pointer, Site, Verdict
-from lakemark.services.appending import Settled, opened, recorded, require_writable
+from lakemark.services.appending import Settled, opened, recorded, require_writable, still
 from lakemark.services.arrange import arrange
 from lakemark.services.attempts import end_before
 from lakemark.services.find_saves import commit_directory
@@ -97,11 +97,10 @@ def resume(
     site.progress.step("resume.recorded")
     end_before(site, run, attempt, cause=because)
     state = site.ledger.run(run)
-    timeline = state.attempts[attempt].timeline
-    if (
-        state.attempts[attempt].record != found.record.id
-    ):  # another node of this start decided between our look and our entry
-        found = recorded(state, state.attempts[attempt].record or "")
+    began = still(state.attempts, attempt, what="attempt")
+    timeline = began.timeline
+    if began.record != found.record.id:  # another node of this start decided between our look and our entry
+        found = recorded(state, began.record or "")
         left = require_committed(site, state, found, to=to, saves=saves, without=without_steps)
     with site.workspace.alone(to):
         unshare(site, state)

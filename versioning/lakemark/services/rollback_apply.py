@@ -16,7 +16,7 @@ from lakemark.model.rollback import moved
 from lakemark.model.rollback_plan import PlanData, RollbackPlan
 from lakemark.model.timeline import latest
 from lakemark.ports import Site
-from lakemark.services.appending import Settled, recorded, require_deletable
+from lakemark.services.appending import Settled, recorded, require_deletable, still
 from lakemark.services.known_files import remember_as
 from lakemark.services.open_run import write_run_file
 from lakemark.services.pins import versions
@@ -131,14 +131,14 @@ def _append(site: Site, standing: RollbackState, made: RollbackPlan, *, where: P
 
     def decide(state: RunState) -> Draft:
         require_deletable(state)
-        if state.rollbacks[standing.id].state == "applied":
+        if still(state.rollbacks, standing.id, what="rollback").state == "applied":
             raise Settled(None)
         if state.timeline != made.timeline:
             raise Conflict(f"{run} moved to timeline {state.timeline} meanwhile", advice="Request the rollback again.")
         reasons = moved(made, state)
         if reasons:
             raise Refused(f"{standing.id} does not hold any more: {reasons[0]}", advice="Request it again.")
-        if site.policies.approval.required and state.rollbacks[standing.id].state != "approved":
+        if site.policies.approval.required and still(state.rollbacks, standing.id, what="rollback").state != "approved":
             raise Refused(f"{standing.id} is not approved", advice="lakemark rollback show " + standing.id)
         number = max(state.timelines, default=0) + 1
         body: dict[str, JSON] = {
@@ -159,7 +159,7 @@ def _append(site: Site, standing: RollbackState, made: RollbackPlan, *, where: P
 def _fork(state: RunState, made: RollbackPlan) -> Fork:
     """Where the new timeline leaves: at the target; where only data goes back, at the newest record."""
     found = latest(state) if made.flags.data_only else None
-    record = found.record if found is not None else state.records[made.target.record].record
+    record = found.record if found is not None else recorded(state, made.target.record).record
     return Fork(timeline=record.timeline, step=record.step, record=record.id)
 
 
@@ -181,7 +181,7 @@ def _data(state: RunState, made: RollbackPlan) -> Sequence[DataRef]:
 def _told(site: Site, identity: str, made: RollbackPlan, *, where: Path | None) -> Applied:
     run = made.run
     state = site.ledger.run(run)
-    timeline = state.rollbacks[identity].timeline or state.timeline
+    timeline = still(state.rollbacks, identity, what="rollback").timeline or state.timeline
     attempt = f"{identity}-{timeline}"
     body: dict[str, JSON] = {"attempt": attempt, "job": None, "directory": None, "data": []}
     interval = state.interval
@@ -212,8 +212,8 @@ def _told(site: Site, identity: str, made: RollbackPlan, *, where: Path | None) 
         checkpoint_dir=where,
         data=tuple((item.repository, item.opens_branch, item.commit) for item in made.data),
         run_file=path,
-        gaps=() if made.flags.data_only else state.records[made.target.record].record.gaps,
-        notes=(*made.notes, *_to_move(state.rollbacks[identity], made)),
+        gaps=() if made.flags.data_only else recorded(state, made.target.record).record.gaps,
+        notes=(*made.notes, *_to_move(still(state.rollbacks, identity, what="rollback"), made)),
     )
 
 

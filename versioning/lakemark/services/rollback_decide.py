@@ -11,7 +11,7 @@ from lakemark.model.ledger import RollbackState, RunState
 from lakemark.model.rollback import alone, may_approve
 from lakemark.model.rollback_plan import RollbackPlan
 from lakemark.ports import Site
-from lakemark.services.appending import Settled, require_deletable
+from lakemark.services.appending import Settled, require_deletable, still
 from lakemark.services.rollback_request import find, open_rollbacks, require_holds
 
 
@@ -37,7 +37,7 @@ def approve(site: Site, identity: str, *, digest: str, by: str | None = None) ->
 
     def decide(state: RunState) -> Draft:
         require_deletable(state)
-        now = state.rollbacks[standing.id]
+        now = still(state.rollbacks, standing.id, what="rollback")
         if now.state == "approved" and any(given.get("actor") == site.actor for given in now.approvals):
             raise Settled(now)
         _require(site, state, now, standing.digest)
@@ -51,7 +51,7 @@ def approve(site: Site, identity: str, *, digest: str, by: str | None = None) ->
 
     _append(site, plan.run, decide, f"rollback_approved:{standing.id}:{site.actor}")
     site.progress.step("rollback.approved")
-    return site.ledger.run(plan.run).rollbacks[standing.id]
+    return still(site.ledger.run(plan.run).rollbacks, standing.id, what="rollback")
 
 
 def refuse(site: Site, identity: str, *, reason: str, by: str | None = None) -> RollbackState:
@@ -59,7 +59,7 @@ def refuse(site: Site, identity: str, *, reason: str, by: str | None = None) -> 
     run, standing = find(site, identity)
 
     def decide(state: RunState) -> Draft:
-        now = state.rollbacks[standing.id]
+        now = still(state.rollbacks, standing.id, what="rollback")
         if now.state == "refused":
             raise Settled(now)
         if not now.open:
@@ -68,7 +68,7 @@ def refuse(site: Site, identity: str, *, reason: str, by: str | None = None) -> 
         return Draft(kind="rollback_refused", timeline=state.timeline, body=body, reason=reason)
 
     _append(site, run, decide, f"rollback_refused:{standing.id}")
-    return site.ledger.run(run).rollbacks[standing.id]
+    return still(site.ledger.run(run).rollbacks, standing.id, what="rollback")
 
 
 def expire(site: Site) -> list[str]:
@@ -80,7 +80,7 @@ def expire(site: Site) -> list[str]:
         body: dict[str, JSON] = {"rollback": standing.id, "by": site.actor, "expired": True}
 
         def decide(state: RunState, *, identity: str = standing.id, body: dict[str, JSON] = body) -> Draft:
-            if not state.rollbacks[identity].open:
+            if not still(state.rollbacks, identity, what="rollback").open:
                 raise Settled(None)
             return Draft(kind="rollback_refused", timeline=state.timeline, body=body, reason="it expired")
 

@@ -18,7 +18,7 @@ from lakemark.model.record import DataKind
 from lakemark.model.rollback import moved, plan_rollback
 from lakemark.model.rollback_plan import Flags, PlanData, RollbackPlan
 from lakemark.ports import Site
-from lakemark.services.appending import Settled, checkpoint, opened, recorded, require_deletable
+from lakemark.services.appending import Settled, checkpoint, opened, recorded, require_deletable, still
 from lakemark.services.pins import versions
 from lakemark.services.restore import fastest
 
@@ -149,7 +149,7 @@ def request(site: Site, wish: Wish) -> RollbackState:
         answer: RollbackState = settled.answer
         return answer
     site.progress.step("rollback.requested")
-    return site.ledger.run(wish.run).rollbacks[identity]
+    return still(site.ledger.run(wish.run).rollbacks, identity, what="rollback")
 
 
 def identity_of(key: str) -> str:
