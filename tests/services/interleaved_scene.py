@@ -1,12 +1,14 @@
 """What trainers, people and schedules do at once on the site of `interleaved.py`, and what must be true in the end."""
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from random import Random
 
 from lakemark.errors import LakemarkError, Refused
+from lakemark.model.rollback_plan import Flags
 from lakemark.services.commit import Commit, commit
 from lakemark.services.invariants import violations
 from lakemark.services.open_run import Opening, open_run
@@ -17,6 +19,9 @@ from lakemark.services.rename import rename_node
 from lakemark.services.replicate import replicate
 from lakemark.services.restore import restore
 from lakemark.services.resume import resume
+from lakemark.services.rollback_apply import apply
+from lakemark.services.rollback_decide import approve
+from lakemark.services.rollback_request import Wish, request
 from lakemark.services.sweep import sweep
 from lakemark.services.verify import verify
 from tests.services.interleaved import Killed, Yard
@@ -26,7 +31,7 @@ DAY = timedelta(days=1)
 WEIGHTS = {
     "save": 6, "commit": 5, "sweep": 7, "release": 3, "copy": 2, "verify": 2, "bring_back": 2, "resume": 2, "rotate": 3,
     "recover": 1, "clock_jumps": 1, "back_up": 1, "backup_comes_back": 1, "rename": 0.3, "hot_fills": 1, "tier_goes": 1,
-    "time_passes": 3,
+    "time_passes": 3, "roll_back": 1,
 }  # fmt: skip
 """How often what is drawn."""
 
@@ -178,6 +183,25 @@ class Scene:
         rename_node(node.site(called=new), node.called, new)
         node.called = new
         return new
+
+    def roll_back(self, node, site):
+        """The data that is not there can't come back with it: the model alone."""
+        records = sorted(site.ledger.run(node.run).records)
+        if not records:
+            return None
+        flags = Flags(while_running=True, model_only=True)
+        wish = Wish(
+            run=node.run,
+            record=self.random.choice(records),
+            reason="the loss went up",
+            requester=site.actor,
+            flags=flags,
+        )
+        asked = request(site, wish)
+        if asked.state == "requested":
+            approve(replace(site, actor="bob@elsewhere"), asked.id, digest=asked.digest)
+        apply(site, asked.id)
+        return asked.id
 
     # What happens to all
 

@@ -53,7 +53,7 @@ class GoesBack(Alone):
     request = ask
 
 
-@pytest.mark.parametrize("deed", ["commit", "sweep", "release", "copy", "verify", "bring_back", "resume"])
+@pytest.mark.parametrize("deed", ["commit", "sweep", "release", "copy", "verify", "bring_back", "resume", "roll_back"])
 def test_a_ledger_that_goes_back_under_a_command_costs_nothing(deed):
     """It says so, or ends as if it had come before: it does not break down in its middle."""
     at, left = 0, 0  # each 13th call: which they are differs from command to command
