@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import grp
 import os
 import socket
 import time
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from lakemark.adapters.pacing import Pace
     from lakemark.adapters.tree import TreeStore
     from lakemark.index import Index
+    from lakemark.model.access import Rights
     from lakemark.model.soundness import Seen
 
 
@@ -369,14 +369,18 @@ def share_file(path: Path) -> None:
 def group_sharing(folder: Path) -> str | None:
     """The group whose accounts keep `folder` together; None where one account does."""
     from lakemark.adapters.files import is_shared
+    from lakemark.adapters.rights import group_name
 
     if not is_shared(folder):
         return None
-    number = folder.stat().st_gid
-    try:
-        return grp.getgrgid(number).gr_name
-    except KeyError:
-        return str(number)
+    return group_name(folder.stat().st_gid)
+
+
+def rights_on_the_way(path: Path) -> tuple[Rights, ...]:
+    """Owner, group and mode of a place's parents, from the root on, and of itself. Raises OSError."""
+    from lakemark.adapters.rights import way_to
+
+    return way_to(path)
 
 
 def init_ledger(parts: Parts) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakemark.cli import doctoring_deployments as deployments
 from lakemark.cli import doctoring_local as local
+from lakemark.cli import doctoring_readers as readers
 from lakemark.cli import doctoring_servers as servers
 from lakemark.cli.output import AMBER, RED, coloured, plain, short
 from lakemark.cli.session import Answer, Session, session, would
@@ -35,6 +36,7 @@ def doctor(*, dry_run: bool = False) -> Answer:
     examinations = [
         *local.examinations(here),
         *_tiers(here),
+        *readers.examinations(here),
         *servers.examinations(here),
         *deployments.examinations(here),
         local.dot(),
