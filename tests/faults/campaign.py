@@ -1,7 +1,8 @@
 """A site with hot, S3 and a directory under faults drawn at random, driven by its command line in processes of their own.
 
 What was acknowledged must come back byte for byte. The campaign never takes the last good copy itself: before it damages one
-it looks, past the product's code, whether another place holds the same bytes. So no loss is excused.
+it looks, past the product's code, whether another place holds the same bytes, and whether the ledger still claims that one:
+what was released lies there for its grace only. So no loss is excused.
 """
 
 from __future__ import annotations
@@ -247,6 +248,11 @@ class Campaign:
         """Places that hold every byte of it now."""
         return [place for place in ("hot", "warm", "cold") if getattr(self, f"_in_{place}")(one)]
 
+    def claimed(self, one):
+        """Tiers that the ledger says have a sound replica; of a record it does not know none."""
+        shown = self.lakemark("show", f"id:{one.record}").document() if one.record else {}
+        return {replica["tier"] for replica in shown.get("replicas", ()) if replica["sound"]}
+
     def _trees(self, one):
         return [
             tree
@@ -286,7 +292,7 @@ class Campaign:
         if not known:
             return
         one = self.random.choice(known)
-        places = self.whole_in(one)
+        places = [place for place in self.whole_in(one) if place in self.claimed(one)]
         if len(places) < 2:
             return
         place, name, how = (

@@ -369,7 +369,7 @@ class Yard:
         self.turns = Turns(Random(self.random.random()), self.held)
         self.ledger = self.own(MemoryLedger())
         self.shelves = {name: MemoryShelf(lock=self.held) for name in SHARED}
-        self.backup = None
+        self.backups = []
         self.policies = self._policies()
         self.nodes = [Node(self, "node-a", "llama"), Node(self, "node-b", "mistral")]
         self.truth, self.acknowledged, self.runs = {}, {}, {}

@@ -50,6 +50,20 @@ class Scene:
             register_all(node.site())
             open_run(node.site(), Opening(run=node.run, watch=node.out))
             self.trainers[node] = Trainer(node, node.run, node.out)
+        self.some_quiet_days()
+
+    def some_quiet_days(self):
+        """Before anything goes wrong: so that there is something to lose, and a backup to come back."""
+        for _ in range(self.random.randint(1, 8)):
+            node = self.random.choice(self.yard.nodes)
+            if self.random.random() < 0.7:
+                self.save(node, None)
+            if self.random.random() < 0.4:
+                self.rotate(node, None)
+            self.yard.turns.now += self.random.choice((0.1, 2, 4)) * timedelta(hours=1)
+            self.sweep(node, node.site())
+            if self.random.random() < 0.3:
+                self.back_up(node, None)
 
     def play(self, steps):
         self.steps = steps
@@ -213,12 +227,12 @@ class Scene:
         self.yard.turns.now += self.random.choice((0.2, 1.1, 5, 30, 80)) * timedelta(hours=1)
 
     def back_up(self, node, site):
-        self.yard.backup = self.yard.ledger.backup()
+        self.yard.backups.append(self.yard.ledger.backup())
 
     def backup_comes_back(self, node, site):
-        if self.yard.backup is None:
-            return "none"
-        self.yard.ledger, self.yard.backup = self.yard.own(self.yard.backup), None
+        if not self.yard.backups:
+            return "there is none"
+        self.yard.ledger = self.yard.own(self.random.choice(self.yard.backups).backup())
         return "it is there"
 
     def hot_fills(self, node, site):

@@ -47,7 +47,7 @@ class GoesBack(Alone):
         if self.yard.held.depth == 0:
             self.left -= 1
             if self.left == 0:
-                self.yard.ledger = self.yard.own(self.yard.backup)
+                self.yard.ledger = self.yard.own(self.yard.backups[-1])
         return call()
 
     request = ask
@@ -67,7 +67,7 @@ def test_a_ledger_that_goes_back_under_a_command_costs_nothing(deed):
                 yard.turns.now += timedelta(hours=2)
                 scene.sweep(node, node.site())
                 if saved == 1:
-                    yard.backup = yard.ledger.backup()
+                    scene.back_up(node, None)
             scene.save(node, None)
             process = GoesBack(yard, at)
             with suppress(LakemarkError):

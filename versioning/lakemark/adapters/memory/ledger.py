@@ -221,7 +221,9 @@ class MemoryLedger:
         found: list[_Row] = []
         at: str | None = revision
         while at is not None:
-            row = self._all[at]
+            row = self._all.get(at)
+            if row is None:
+                raise Corrupt(f"the ledger lacks the entry {at[:12]}", advice="lakemark ledger recover")
             found.append(row)
             at = row.parents[0] if row.parents else None
         return reversed(found)
