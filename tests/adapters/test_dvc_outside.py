@@ -176,7 +176,7 @@ def test_only_regular_files_are_opened(cold, root, tmp_path, kind):
     if kind == "directory":
         with pytest.raises(Refused, match="is a directory") as refused:
             put(other)
-        assert "Move that directory away" in refused.value.advice
+        assert "Move it out of the tier, `mv " in refused.value.advice
         object_path(root, kept, "weights.bin").rmdir()
     put(other)
     assert sound(other, kept)

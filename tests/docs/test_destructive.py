@@ -21,7 +21,7 @@ PORTS = {
     "HotStore": "adopt discard unshare clean",
     "Workspace": "restore restore_parts move_aside draft swap tidy write_run_file unspool save_json spooled",
     "Journal": "bind_directory forget_seen",
-    "Ledger": "take forward put_manifest set_broken_aside",
+    "Ledger": "take forward put_manifest set_aside",
     "EntryCache": "forget",
     "DataVersions": "unpin delete_branch move_branch",
 }
@@ -33,7 +33,7 @@ HARMLESS = {
     "not_to_take load_json announcing survey same",
     "Journal": "remember known all_known note_digest digest directory looked last_looked saw seen",
     "Ledger": "id tips tip contains heads_of runs run site entries manifest objects append append_site revision beyond "
-    "is_whole bundle outline",
+    "is_whole bundle outline broken broken_branches",
     "EntryCache": "tip rows extend",
     "DataVersions": "resolve pin pin_strength pins_seen readable branch_at head branches head_at movable diff list read "
     "altered",

@@ -413,6 +413,19 @@ def mend_ledger(parts: Parts, *, dry_run: bool = False) -> list[str]:
     return mend(parts.settings.ledger.path, identity, dry_run=dry_run)
 
 
+def damaged_objects(settings: Settings) -> list[str]:
+    """Of what lies damaged in the ledger, beside its packs, whose it is, in words. Loads Git only where there is any."""
+    from lakemark.adapters.git_damage import damaged_loose
+
+    path = settings.ledger.path
+    damaged = damaged_loose(path)
+    if not damaged:
+        return []
+    from lakemark.adapters.git_owners import owners
+
+    return sorted({owner.shown for owner in owners(path, damaged).values()})
+
+
 def refresh_mirror(parts: Parts) -> str | None:
     """Brings a reader's mirror up to date; what is wrong where the one from before must do. Of others: nothing.
 

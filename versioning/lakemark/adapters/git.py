@@ -47,7 +47,7 @@ from lakemark.model.names import is_run
 from lakemark.model.outline import Outline
 from lakemark.model.record import Record
 from lakemark.model.site_ledger import SiteState
-from lakemark.ports.ledger import EntryCache, StateCache
+from lakemark.ports.ledger import BrokenEntry, EntryCache, StateCache
 
 __all__ = ["CONFIGURATION", "GitLedger", "Remote", "init"]
 
@@ -242,19 +242,59 @@ class GitLedger:
         if item is None:
             return False
         with os_errors(self.path):
-            return git_objects.write_again(self.path, "blob", str(item.oid), git_tree.manifest_bytes(manifest))
+            written = git_objects.write_again(self.path, "blob", str(item.oid), git_tree.manifest_bytes(manifest))
+        if written and not git_objects.reads(self.path, str(item.oid)):
+            git_pack.set_packs_aside(self.path)  # the damaged one is in a pack, and found first
+        return written
 
     def is_whole(self) -> bool:
         return git_copies.is_whole(self.path)
 
-    def set_broken_aside(self) -> Mapping[str, str]:
-        gone: dict[str, str] = {}
-        for branch, tip in self.tips().items():
-            with self._turn(branch), self._guard:
-                if not git_copies.reads(self._git(), tip):
-                    git_copies.set_reference_aside(self.path, git_refs.reference(branch))
-                    gone[branch] = tip
-        return gone
+    def broken(self, branch: str, *, after: int, limit: int) -> tuple[BrokenEntry, ...]:
+        with self._guard:
+            history = self._history(_valid(branch))
+            last = min(after + limit, history.state.sequence)
+            commits = [(number, history.commit(number) or "") for number in range(after + 1, last + 1)]
+        return tuple(
+            BrokenEntry(
+                branch=branch, sequence=number, file=file, why=why, record=self._record_of(branch, number, commit)
+            )
+            for number, commit in commits
+            for file, why in self._broken_files(commit)
+        )
+
+    def _broken_files(self, commit: str) -> list[tuple[str, str]]:
+        # Entry by entry: whoever appends waits for one of them, not for all.
+        with self._guard, git_errors(self.path):
+            return list(git_tree.broken_files(self._git(), commit))
+
+    def _record_of(self, branch: str, sequence: int, commit: str) -> str | None:
+        with self._guard:
+            state = self._history(branch).state
+            if isinstance(state, RunState):
+                for found in state.records.values():
+                    if found.sequence == sequence:
+                        return found.record.id
+            try:
+                return self._entry(commit).record
+            except Corrupt:
+                return None
+
+    def broken_branches(self) -> Mapping[str, str]:
+        with git_errors(self.path):
+            # Opened for this reading alone: nothing comes from what an earlier one kept.
+            repository = git_tree.opened(self.path)
+            try:
+                return {branch: tip for branch, tip in self.tips().items() if not git_copies.reads(repository, tip)}
+            finally:
+                repository.free()
+
+    def set_aside(self, branch: str, revision: str) -> bool:
+        with self._turn(branch), self._guard:
+            if self.tip(branch) != revision:
+                return False
+            git_copies.set_reference_aside(self.path, git_refs.reference(branch))
+            return True
 
     def runs(self) -> tuple[str, ...]:
         return tuple(name for name in self.tips() if name != SITE)

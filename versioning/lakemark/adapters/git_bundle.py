@@ -2,30 +2,51 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from lakemark.adapters import git_objects
-from lakemark.adapters.files import os_errors
+from lakemark.adapters.files import make_directories, os_errors
 from lakemark.errors import Corrupt, quoted
+
+_SIGNATURE: Final = b"# v2 git bundle\n"
+_STEP_BYTES: Final = 2**20
 
 
 @contextmanager
 def bundled(path: Path) -> Iterator[BinaryIO]:
-    """All references and what they reach, in a file without a name on the ledger's own file system. Changes nothing there."""
+    """All references and what they reach, in a file on the ledger's own file system. Raises Corrupt for damaged objects.
+
+    Not by `git bundle create`: what it takes over from packs it does not look at, and a copy with a damaged object in it
+    would replace the sound one that a tier has. Git compares checksums where it packs into a file.
+    """
     with os_errors(path):
         git_objects.put_back(path)  # what a git program pruned: this one knows of no copies
-    command = ["git", "--git-dir", str(path), "bundle", "create", "--quiet", "-", "--all"]
-    with os_errors(path), tempfile.TemporaryFile(dir=path) as file:
-        made = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE)
-        if made.returncode:
-            raise Corrupt(
-                f"the ledger {path} can't be bundled: {quoted(made.stderr.decode(errors='replace'), limit=300)}",
-                advice="Run `git fsck` there.",
-            )
-        file.seek(0)
-        yield file
+        make_directories(path / "lakemark")
+    with os_errors(path), tempfile.TemporaryDirectory(dir=path / "lakemark", prefix="bundling.") as folder:
+        references = _git(path, ["show-ref", "--head"]).decode().splitlines()
+        wanted = "".join(f"{line.partition(' ')[0]}\n" for line in references)
+        command = ["pack-objects", "--revs", "--quiet", "--delta-base-offset", f"{folder}/all"]
+        name = _git(path, command, given=wanted.encode()).decode().strip()
+        pack = Path(folder) / f"all-{name}.pack"
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(_SIGNATURE + "".join(f"{line}\n" for line in references).encode() + b"\n")
+            with pack.open("rb") as packed:
+                shutil.copyfileobj(packed, file, _STEP_BYTES)
+            file.seek(0)
+            yield file
+
+
+def _git(path: Path, arguments: list[str], *, given: bytes = b"") -> bytes:
+    made = subprocess.run(["git", "--git-dir", str(path), *arguments], check=False, input=given, capture_output=True)
+    if made.returncode:
+        raise Corrupt(
+            f"the ledger {path} can't be bundled: {quoted(made.stderr.decode(errors='replace'), limit=300)}",
+            advice="Run `git fsck` there.",
+        )
+    return made.stdout

@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 
 import pygit2
 
-from lakemark.adapters import git_tree
+from lakemark.adapters import git_pack, git_tree
 from lakemark.adapters.files import fsync_directory, make_directories, os_errors, write_atomic
 from lakemark.adapters.git_damage import DAMAGED, set_damaged_aside
 from lakemark.adapters.git_refs import RUNS, SITE
@@ -58,6 +58,7 @@ def take(path: Path, copy: BinaryIO) -> dict[str, str]:
             _git(place, "-c", "core.fsync=all", "--git-dir", str(aside), "bundle", "unbundle", str(bundle))
             set_damaged_aside(path)
             _move_packs(aside / "objects" / "pack", path / "objects" / "pack")
+            git_pack.set_packs_aside(path)
         finally:
             shutil.rmtree(place, ignore_errors=True)
     return heads
@@ -100,7 +101,7 @@ def reads(repository: pygit2.Repository, tip: str) -> bool:
         return all(
             git_tree.read_row(repository, commit) for commit in git_tree.commits_after(repository, tip, None) or []
         )
-    except (pygit2.GitError, KeyError, ValueError):
+    except (Corrupt, pygit2.GitError, KeyError, ValueError):
         return False
 
 

@@ -72,6 +72,15 @@ def write_again(path: Path, kind: str, oid: str, data: bytes) -> bool:
     return True
 
 
+def reads(path: Path, oid: str) -> bool:
+    """Whether the object can be read, asked of the disk by an object store opened for it."""
+    try:
+        pygit2.Odb(str(path / "objects")).read(oid)
+    except (pygit2.GitError, KeyError, ValueError):
+        return False
+    return True
+
+
 def put_back(path: Path) -> int:
     """Writes anew what the copies hold and the repository at `path` lacks, or has damaged; answers how many objects."""
     count = 0

@@ -29,6 +29,7 @@ from lakemark.adapters.files import (
     share,
     try_lock,
 )
+from lakemark.adapters.git_damage import DAMAGED
 from lakemark.errors import Corrupt
 
 LOOSE_LIMIT: Final = 1000
@@ -112,6 +113,61 @@ def _pack(path: Path, repository: pygit2.Repository) -> int:
     _consolidate(path, repository)
     _pack_tags(path)
     return gone
+
+
+def set_packs_aside(path: Path) -> list[str]:
+    """Moves packs whose bytes are not those that were packed out of the way; answers their names.
+
+    What can be read of them is packed anew first. libgit2 goes no further where it finds an object in a pack and can't read
+    it: neither another pack that has it whole nor a loose one counts while the damaged pack is there.
+    """
+    with _alone(path) as now:
+        folder = path / "objects" / "pack"
+        damaged = [] if now is None else [index for index in sorted(folder.glob("*.idx")) if not _is_verified(index)]
+        if not damaged:
+            return []
+        repository = pygit2.Repository(str(path))
+        try:
+            names = dict.fromkeys(oid for index in damaged for oid in listed(index))
+            whole = [oid for oid in names if _is_readable(repository, oid)]
+            if whole:
+                _write(path, repository, whole)
+            for oid in names.keys() - whole:
+                _read_by_git(path, oid)
+        finally:
+            repository.free()
+        make_directories(path / DAMAGED)
+        for index in damaged:
+            for suffix in (".idx", ".pack", ".rev", ".bitmap", ".mtimes", ".keep"):  # by its index a pack is seen
+                with suppress(FileNotFoundError):
+                    os.replace(index.with_suffix(suffix), path / DAMAGED / index.with_suffix(suffix).name)
+        fsync_directory(folder)
+        fsync_directory(path / DAMAGED)
+        return [index.stem for index in damaged]
+
+
+def _is_verified(index: Path) -> bool:
+    command = ["git", "verify-pack", str(index)]
+    return subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
+
+
+def _read_by_git(path: Path, oid: str) -> None:
+    """Writes an object loose that Git can read: unlike libgit2 it takes the base of a delta from wherever it is whole."""
+    command = ["git", "--git-dir", str(path), "cat-file"]
+    kind = subprocess.run([*command, "-t", oid], check=False, stdin=subprocess.DEVNULL, capture_output=True)
+    name = kind.stdout.decode().strip()
+    if kind.returncode == 0 and name in ("blob", "tree", "commit", "tag"):
+        read = subprocess.run([*command, name, oid], check=False, stdin=subprocess.DEVNULL, capture_output=True)
+        if read.returncode == 0:
+            git_objects.write_again(path, name, oid, read.stdout)
+
+
+def _is_readable(repository: pygit2.Repository, oid: str) -> bool:
+    try:
+        repository.odb.read(oid)
+    except (pygit2.GitError, KeyError, ValueError):
+        return False
+    return True
 
 
 @contextmanager
@@ -231,7 +287,7 @@ def _consolidate(path: Path, repository: pygit2.Repository) -> None:
     for level in sorted(level for level in levels if level < _MERGED_LEVELS):
         indexes = levels[level]
         if len(indexes) >= _FAN_OUT:
-            _write(path, repository, list(dict.fromkeys(oid for index in indexes for oid in _listed(index))))
+            _write(path, repository, list(dict.fromkeys(oid for index in indexes for oid in listed(index))))
             for index in indexes:
                 for suffix in (".idx", ".pack", ".rev", ".bitmap", ".mtimes", ".keep"):
                     index.with_suffix(suffix).unlink(missing_ok=True)
@@ -254,7 +310,8 @@ def _count(index: Path) -> int:
     return int(struct.unpack(">I", head[-4:])[0])
 
 
-def _listed(index: Path) -> Iterator[str]:
+def listed(index: Path) -> Iterator[str]:
+    """Ids of the objects that a pack has, by its index."""
     count = _count(index)
     with index.open("rb") as file:
         file.seek(_NAMES_AT)

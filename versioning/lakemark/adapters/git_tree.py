@@ -179,6 +179,24 @@ def read_blob(repository: pygit2.Repository, commit: str, name: str) -> bytes | 
     return data
 
 
+def broken_files(repository: pygit2.Repository, commit: str) -> Iterator[tuple[str, str]]:
+    """(path, why) of what can't be read of a commit's tree; the path is empty where it is the commit, or the tree."""
+    try:
+        waiting = [("", _tree(repository, commit))]
+    except Corrupt as error:
+        yield "", str(error)
+        return
+    while waiting:
+        folder, tree = waiting.pop()
+        for item in tree:
+            try:
+                one = found(repository, str(item.id))
+                if isinstance(one, pygit2.Tree):
+                    waiting.append((f"{folder}{item.name}/", one))
+            except Corrupt as error:
+                yield f"{folder}{item.name}", str(error)
+
+
 def read_row(repository: pygit2.Repository, commit: str) -> Row:
     """What folding needs of the commit's entry. Raises Corrupt where it is no entry's."""
     entry = read_blob(repository, commit, "entry.json")

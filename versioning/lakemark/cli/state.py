@@ -25,7 +25,7 @@ from lakemark.model.instants import to_text
 from lakemark.model.ledger import Place
 from lakemark.model.site_ledger import tier_name
 from lakemark.model.soundness import in_words, lacks
-from lakemark.services import data_note, store_note
+from lakemark.services import check_ledger, data_note, store_note
 from lakemark.services.saves_status import problems_of_best, problems_of_refused, problems_without_record
 from lakemark.services.soundness import holds_of
 from lakemark.services.status import (
@@ -39,6 +39,7 @@ from lakemark.services.status import (
     problems_around,
     problems_of,
     problems_of_data,
+    problems_of_ledger,
     problems_of_left_out,
     problems_of_room,
     problems_of_stores,
@@ -82,6 +83,7 @@ def status() -> Answer:
     problems += [problem for state in states for problem in _waiting(here, state, rules)]
     problems += _data_versions(here)
     problems += _stores(here)
+    problems += _ledger_check(here)
     watch = seen(here)
     watched = [state.run for state in states if not state.closed and state.run in rules.directories]
     problems += watch_problems(here, watch, watched=watched)
@@ -114,10 +116,14 @@ def _distress(here: Session) -> Iterator[Problem]:
     if here.parts.reads_only:
         yield from (Problem(colour=RED, what=alarm, next=_RECOVER) for alarm in here.history.index.alarms())
         return
-    from lakemark.site import known_tips, ledger_tips, mend_ledger
+    from lakemark.site import damaged_objects, known_tips, ledger_tips, mend_ledger
 
-    for one in mend_ledger(here.parts, dry_run=True):
+    mend = mend_ledger(here.parts, dry_run=True)
+    for one in mend:
         yield Problem(colour=RED, what=f"the ledger is damaged; `ledger recover` will {one}", next=_RECOVER)
+    with suppress(LakemarkError):  # that it can't be opened is said below, and by what is to be mended
+        for whose in damaged_objects(here.settings) if mend else ():
+            yield Problem(colour=RED, what=f"in the ledger {whose} can't be read", next=_RECOVER)
 
     def holds(branch: str, revision: str) -> bool:
         return holds_of(here.parts.ledger)(branch, revision)
@@ -334,6 +340,18 @@ def _data_versions(here: Session) -> Iterator[Problem]:
         yield from problems_of_data(data_note.DataNote.read(json.loads(path.read_bytes())))
     except (OSError, ValueError):
         what = "the note of what is wrong with data versions can't be read"
+        yield Problem(colour=AMBER, what=what, next="lakemark sweep writes it anew.")
+
+
+def _ledger_check(here: Session) -> Iterator[Problem]:
+    """By the note of whoever read a share of the ledger's entries last."""
+    path = check_ledger.place_of(here.parts.loaded.home)
+    try:
+        yield from problems_of_ledger(check_ledger.LedgerNote.read(json.loads(path.read_bytes())))
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError):
+        what = "the note of what can't be read in the ledger can't be read itself"
         yield Problem(colour=AMBER, what=what, next="lakemark sweep writes it anew.")
 
 

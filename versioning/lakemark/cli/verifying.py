@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _SAMPLED_OBJECTS = 8
 _MOST_PATHS = 100
+_LEDGER_SHARE = 2_000
 
 
 def verify(
@@ -62,6 +63,9 @@ def verify(
     result = read_back(here.site, records, tier=tier)
     for error in dict.fromkeys(map(str, result.unrecorded)):
         here.warn(f"the ledger does not know yet what was seen: {error}")
+    if target is None and not here.site.reads_only:
+        for said in _checked_ledger(here):
+            here.warn(said)
     damaged = result.damaged
     repaired, failed = _repaired(here, damaged) if repair else ([], [])
     unreachable = [look for look in result.looks if look.error is not None]
@@ -86,6 +90,16 @@ def verify(
         + failed,
     }
     return Answer(document=document, lines=_lines(document), exit_code=_code(document))
+
+
+def _checked_ledger(here: Session) -> list[str]:
+    """A larger share of the ledger's entries than a sweep reads; what it finds stays in `status`."""
+    from lakemark.services.check_ledger import check_ledger
+
+    try:
+        return check_ledger(here.site, share=_LEDGER_SHARE, now_due=True)
+    except LakemarkError as error:
+        return [f"the ledger's entries could not be read: {error}"]
 
 
 def _chosen(here: Session, target: str | None) -> list[RecordState]:

@@ -268,7 +268,9 @@ def _knows_its_history(opens: Opens) -> None:
     require(heads[run] == taken[run] == first, f"a copy's tips are {heads}")
     require(not again.forward(run, str(first)) and again.tip(run) == newest, "a branch went back")
     require(not list(again.beyond(run, str(first))), "an older copy has entries that the branch lacks")
-    require(again.is_whole() and not again.set_broken_aside(), "a sound ledger is said to be damaged")
+    require(again.is_whole() and not again.broken_branches(), "a sound ledger is said to be damaged")
+    require(not again.broken(run, after=0, limit=100), "a sound entry is said to be damaged")
+    require(not again.set_aside(run, str(first)), "a branch that moved on was set aside")
     record = _record(run, 10).id
     require(not again.put_manifest(run, record, _manifest(11)), "another manifest was written in a record's place")
     require(again.put_manifest(run, record, _manifest(10)), "a record's own manifest was not taken")

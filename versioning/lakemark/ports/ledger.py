@@ -14,6 +14,20 @@ from lakemark.model.outline import Outline
 from lakemark.model.site_ledger import SiteState
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenEntry:
+    """Something of an entry that can't be read. file: its path in the entry's commit; empty: the commit, or its tree.
+
+    record: whose it is, where that is known. why: in words.
+    """
+
+    branch: str
+    sequence: int
+    file: str
+    why: str
+    record: str | None = None
+
+
 class Ledger(Protocol):
     """Guarantees, each a check of `contract.ledger`.
 
@@ -107,11 +121,21 @@ class Ledger(Protocol):
     def is_whole(self) -> bool:
         """Whether all that a branch leads to is there and readable. Reads everything."""
 
-    def set_broken_aside(self) -> Mapping[str, str]:
-        """Takes the reference of each branch away whose entries can't all be read, and answers branch -> what it named.
+    def broken(self, branch: str, *, after: int, limit: int) -> tuple[BrokenEntry, ...]:
+        """What can't be read of up to `limit` entries after the sequence `after`: every byte of each is read, once.
 
-        For a recovery that took every copy before: what no copy has whole can't be read by anybody any more. Nothing else of
-        the branch goes: a copy's tip, or the records in the tiers, is what it begins with again.
+        Raises Corrupt where the branch can't be followed at all.
+        """
+
+    def broken_branches(self) -> Mapping[str, str]:
+        """Branch -> its tip, of each whose entries can't all be read. One reading, of everything: it proves nothing alone."""
+
+    def set_aside(self, branch: str, revision: str) -> bool:
+        """Takes the branch's reference away, if it still names `revision`.
+
+        For a recovery that took every copy before, and found the branch broken at two readings: what no copy has whole can't
+        be read by anybody any more. Nothing else of the branch goes: a copy's tip, or the records in the tiers, is what it
+        begins with again.
         """
 
     def bundle(self) -> AbstractContextManager[BinaryIO]:

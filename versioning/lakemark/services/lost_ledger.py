@@ -14,6 +14,7 @@ from lakemark.model.ledger import RunState
 from lakemark.model.outline import Outline
 from lakemark.model.site_ledger import SiteState
 from lakemark.ports import Site
+from lakemark.ports.ledger import BrokenEntry
 from lakemark.services.soundness import distress
 
 
@@ -89,7 +90,13 @@ class LostLedger:
     def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Contents]]:  # noqa: ARG002
         self._refuse()
 
-    def set_broken_aside(self) -> Mapping[str, str]:
+    def broken(self, branch: str, *, after: int, limit: int) -> tuple[BrokenEntry, ...]:  # noqa: ARG002
+        self._refuse()
+
+    def broken_branches(self) -> Mapping[str, str]:
+        self._refuse()
+
+    def set_aside(self, branch: str, revision: str) -> bool:  # noqa: ARG002
         self._refuse()
 
     def bundle(self) -> AbstractContextManager[BinaryIO]:

@@ -77,11 +77,11 @@ def recover(site: Site, *, dry_run: bool = False) -> Recovered:
     whole = ledger.is_whole()
     for copy in copies:
         if not whole or _lacking(ledger, copy):
-            with copy.store.open_ledger(copy.slot) as stream:
-                ledger.take(stream)
+            _take(ledger, copy, result)
             site.progress.step("recover.taken")
-    for branch, tip in ledger.set_broken_aside().items():
-        result.missing.append(f"{branch}: its newest entries, up to {tip[:12]}, can't be read any more")
+    for branch, tip in _broken_twice(ledger).items():
+        if ledger.set_aside(branch, tip):
+            result.missing.append(f"{branch}: its newest entries, up to {tip[:12]}, can't be read any more")
     before = _sizes(ledger)
     for copy in copies:
         for branch, head in copy.heads.items():
@@ -110,6 +110,13 @@ def _require_named(site: Site) -> None:
         return  # hot is away, and nothing of it is brought back; or the names can't be read until they are
 
 
+def _broken_twice(ledger: Ledger) -> dict[str, str]:
+    """Branches that two readings in a row find broken at the same tip: one reading is no statement, it may have failed."""
+    first = ledger.broken_branches()
+    second = ledger.broken_branches() if first else {}
+    return {branch: tip for branch, tip in first.items() if second.get(branch) == tip}
+
+
 # Copies of the ledger
 
 
@@ -134,6 +141,15 @@ def _copies(site: Site, result: Recovered) -> Iterator[_Copy]:
                 continue
             except LakemarkError as error:
                 _note(result, error, f"a copy of the ledger in {store.name} can't be read: {error}")
+
+
+def _take(ledger: Ledger, copy: _Copy, result: Recovered) -> None:
+    """One copy that is no whole one must not keep the others from being taken."""
+    try:
+        with copy.store.open_ledger(copy.slot) as stream:
+            ledger.take(stream)
+    except Corrupt as error:
+        _note(result, error, f"{copy.shown} is damaged: {error}")
 
 
 def _note(result: Recovered, error: LakemarkError, said: str) -> None:
@@ -476,6 +492,8 @@ def _plan(site: Site, copies: list[_Copy], result: Recovered) -> None:
         if lacking:
             result.sources.append(copy.shown)
             result.would.extend(f"bring {branch} to {copy.heads[branch][:12]}, from {copy.shown}" for branch in lacking)
+    if copies and not site.ledger.is_whole():
+        result.would.append("take what can't be read of the ledger from its copies")
     told = {branch for copy in copies for branch in copy.heads}
     for store in site.tiers.values():
         unknown = _unknown(site, store, result)

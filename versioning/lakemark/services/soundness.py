@@ -19,7 +19,7 @@ from lakemark.model.record import require_own
 from lakemark.model.site_ledger import SiteState
 from lakemark.model.soundness import HERE, Lack, Seen, in_words, lacks
 from lakemark.ports import Checkpoint, CheckpointStore, Site
-from lakemark.ports.ledger import Ledger
+from lakemark.ports.ledger import BrokenEntry, Ledger
 from lakemark.ports.local import Journal
 
 _RECORD: Final = "the record "
@@ -116,8 +116,14 @@ class GuardedLedger:
     def is_whole(self) -> bool:
         return self.inner.is_whole()
 
-    def set_broken_aside(self) -> Mapping[str, str]:
-        return self.inner.set_broken_aside()
+    def broken(self, branch: str, *, after: int, limit: int) -> tuple[BrokenEntry, ...]:
+        return self.inner.broken(branch, after=after, limit=limit)
+
+    def broken_branches(self) -> Mapping[str, str]:
+        return self.inner.broken_branches()
+
+    def set_aside(self, branch: str, revision: str) -> bool:
+        return self.inner.set_aside(branch, revision)
 
     def runs(self) -> tuple[str, ...]:
         return self.inner.runs()

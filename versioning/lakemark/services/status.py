@@ -15,6 +15,7 @@ from lakemark.model.timeline import latest
 from lakemark.model.views import safe_at
 from lakemark.model.wording import ago
 from lakemark.services.appending import expiring
+from lakemark.services.check_ledger import MANIFEST, LedgerNote
 from lakemark.services.data_note import DataNote
 from lakemark.services.store_note import StoreNote
 from lakemark.services.waiting_saves import ROOM, WaitingSave
@@ -194,6 +195,21 @@ def problems_of_left_out(tiers: Iterable[LeftOut]) -> Iterator[Problem]:
         elif one.records:
             what = f"{one.records} record(s) have a replica in {one.name}, which lakemark.yaml does not name"
             yield Problem(colour=AMBER, what=what, next=advice)
+
+
+def problems_of_ledger(note: LedgerNote) -> Iterator[Problem]:
+    """Entries that the last looks could not read: by the record whose they are, with what brings them back."""
+    for one in note.broken[:_TROUBLES]:
+        what = f"in the ledger {one.shown} can't be read"
+        advice = "lakemark ledger recover --dry-run says which tier's copy has it."
+        if one.entry.file == MANIFEST:
+            advice = (
+                "Mount or start a tier that keeps it: the next sweep takes the manifest from there, proven by its id."
+            )
+        yield Problem(colour=RED, what=what, since=one.since, next=advice)
+    if len(note.broken) > _TROUBLES:
+        what = f"in the ledger {len(note.broken) - _TROUBLES} more can't be read"
+        yield Problem(colour=RED, what=what, next="lakemark ledger recover --dry-run")
 
 
 def problems_of_room(run: str, waiting: Sequence[WaitingSave], *, now: datetime) -> Iterator[Problem]:

@@ -22,6 +22,7 @@ from lakemark.services import rename, rollback_apply, rollback_decide
 from lakemark.services.abandoned import Abandoned
 from lakemark.services.appending import checkpoint, require_clock, require_identity
 from lakemark.services.attempts import end_idle
+from lakemark.services.check_ledger import check_ledger
 from lakemark.services.commit import Committed
 from lakemark.services.demote import Pending, demote, present
 from lakemark.services.find_saves import commit_found
@@ -100,6 +101,7 @@ def sweep(
     for name, store in site.tiers.items():
         _part(result, f"tier {name}", partial(_ready, site, store, result))
     _part(result, "unfinished work", lambda: result.said.extend(finish(site)))
+    _part(result, "the ledger's entries", lambda: result.said.extend(check_ledger(site)))
     if find:
         _part(result, "saves", lambda: _saves(site, result))
     if lookout is not None:

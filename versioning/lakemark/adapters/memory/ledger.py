@@ -20,6 +20,7 @@ from lakemark.model.ledger import RunState
 from lakemark.model.outline import Outline
 from lakemark.model.requests import Requests
 from lakemark.model.site_ledger import SiteState
+from lakemark.ports.ledger import BrokenEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +128,22 @@ class MemoryLedger:
     def is_whole(self) -> bool:
         return True
 
-    def set_broken_aside(self) -> Mapping[str, str]:
+    def broken(self, branch: str, *, after: int, limit: int) -> tuple[BrokenEntry, ...]:
+        with self._lock:
+            rows = [row.read() for row in self._rows.get(branch, [])[after : after + limit]]
+        return tuple(
+            BrokenEntry(
+                branch=branch, sequence=entry.sequence, file="manifest.json", why="damaged", record=entry.record
+            )
+            for entry, contents in rows
+            if contents.manifest is not None and (branch, entry.record) in self._damaged
+        )
+
+    def broken_branches(self) -> Mapping[str, str]:
         return {}
+
+    def set_aside(self, branch: str, revision: str) -> bool:  # noqa: ARG002 - nothing here breaks
+        return False
 
     def runs(self) -> tuple[str, ...]:
         with self._lock:
