@@ -4,6 +4,7 @@ import os
 import subprocess
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -500,15 +501,23 @@ def test_references_are_read_from_packed_refs_too(told):
         git_refs.move(told.path, f"{git_refs.TAGS}{1:012x}", None, tip)
 
 
-def test_a_lost_ledger_comes_back_from_a_tier_as_the_page_says(tmp_path):
-    """Runs the very lines of docs/lost-ledger.md."""
+@pytest.mark.parametrize("since", ["none", "newer", "older"])
+def test_a_lost_ledger_comes_back_from_a_tier_as_the_page_says(tmp_path, since):
+    """Runs the very lines of docs/lost-ledger.md. since: what lies beside the whole copy, and goes on from it or one before."""
     told = Told(tmp_path / "old.git")
     told.commit(10)
-    told.add(Draft(kind="closed", timeline=1, reason="done"))
     cold = DvcStore(DirectoryBlobs(tmp_path / "cold"), name="cold", tier_class="cold")
     cold.claim(told.ledger.id, now=START)
-    with told.ledger.bundle() as bundle:
-        cold.keep_ledger(bundle)
+    with ExitStack() as bundles:
+        first, before = bundles.enter_context(told.ledger.bundle()), tuple(told.ledger.tips().values())
+        told.add(Draft(kind="closed", timeline=1, reason="done"))
+        whole, more = (
+            bundles.enter_context(told.ledger.bundle()),
+            bundles.enter_context(told.ledger.bundle(since=before)),
+        )
+        cold.keep_ledger(first if since == "newer" else whole)
+        if since != "none":
+            cold.keep_ledger(more, slot="since")
     page = (Path(__file__).parents[2] / "docs" / "lost-ledger.md").read_text(encoding="utf-8")
     lines = next(one for one in page.split("```") if "git init" in one).replace("/mnt/cold", str(tmp_path / "cold"))
     subprocess.run(["bash", "-euc", lines], cwd=tmp_path, check=True, capture_output=True)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -194,6 +194,12 @@ class GitLedger:
     def heads_of(self, copy: BinaryIO) -> Mapping[str, str]:
         return git_copies.heads_of(copy)
 
+    def needs_of(self, copy: BinaryIO) -> tuple[str, ...]:
+        return git_copies.needs_of(copy)
+
+    def reads_whole(self, copy: BinaryIO) -> bool:
+        return git_copies.reads_whole(copy)
+
     def take(self, copy: BinaryIO) -> Mapping[str, str]:
         return git_copies.take(self.path, copy)
 
@@ -369,8 +375,8 @@ class GitLedger:
             raise NotFound(f"{branch} has no entry {sequence}", advice=f"See `lakemark log {branch}`.")
         return commit
 
-    def bundle(self) -> AbstractContextManager[BinaryIO]:
-        return bundled(self.path)
+    def bundle(self, *, since: Collection[str] = ()) -> AbstractContextManager[BinaryIO]:
+        return bundled(self.path, since=since)
 
     def append(self, run: str, decide: Callable[[RunState], Draft], stamp: Stamp) -> Entry:
         return self._append(lambda: self._run_history(run), _valid(run, site=False), decide, stamp)

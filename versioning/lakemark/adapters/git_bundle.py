@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -19,8 +19,10 @@ _STEP_BYTES: Final = 2**20
 
 
 @contextmanager
-def bundled(path: Path) -> Iterator[BinaryIO]:
+def bundled(path: Path, *, since: Collection[str] = ()) -> Iterator[BinaryIO]:
     """All references and what they reach, in a file on the ledger's own file system. Raises Corrupt for damaged objects.
+
+    since: commits; what they reach is left out, with the references that lead no further.
 
     Not by `git bundle create`: what it takes over from packs it does not look at, and a copy with a damaged object in it
     would replace the sound one that a tier has. Git compares checksums where it packs into a file.
@@ -31,11 +33,17 @@ def bundled(path: Path) -> Iterator[BinaryIO]:
     with os_errors(path), tempfile.TemporaryDirectory(dir=path / "lakemark", prefix="bundling.") as folder:
         references = _git(path, ["show-ref", "--head"]).decode().splitlines()
         wanted = "".join(f"{line.partition(' ')[0]}\n" for line in references)
+        needed: list[str] = []
+        if since:
+            wanted += "".join(f"^{revision}\n" for revision in sorted(since))
+            new = _git(path, ["rev-list", "--boundary", "--stdin"], given=wanted.encode()).decode().split()
+            needed = [line for line in new if line.startswith("-")]
+            references = [line for line in references if line.partition(" ")[0] in set(new)]
         command = ["pack-objects", "--revs", "--quiet", "--delta-base-offset", f"{folder}/all"]
         name = _git(path, command, given=wanted.encode()).decode().strip()
         pack = Path(folder) / f"all-{name}.pack"
         with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(_SIGNATURE + "".join(f"{line}\n" for line in references).encode() + b"\n")
+            file.write(_SIGNATURE + "".join(f"{line}\n" for line in (*needed, *references)).encode() + b"\n")
             with pack.open("rb") as packed:
                 shutil.copyfileobj(packed, file, _STEP_BYTES)
             file.seek(0)

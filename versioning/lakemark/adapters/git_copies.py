@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -22,23 +23,51 @@ from lakemark.model.names import is_run
 
 _SIGNATURES: Final = (b"# v2 git bundle\n", b"# v3 git bundle\n")
 _LINE: Final = re.compile(rb"([0-9a-f]{40}) (refs/heads/[\x21-\x7e]+)\n")
+_NEEDED: Final = re.compile(rb"-([0-9a-f]{40})(?: [^\n]*)?\n")
+_SHA1_BYTES: Final = 20
 _LONGEST_LINE: Final = 4096
 _STEP_BYTES: Final = 2**20
 
 
 def heads_of(copy: BinaryIO) -> dict[str, str]:
     """Branch -> commit, from the head of a bundle. Raises Corrupt."""
-    if copy.readline(_LONGEST_LINE) not in _SIGNATURES:
-        raise _no_bundle("it does not begin as one")
     found: dict[str, str] = {}
-    while (line := copy.readline(_LONGEST_LINE)) != b"\n":
-        if not line.endswith(b"\n"):
-            raise _no_bundle("its head ends early")
+    for line in _head(copy):
         read = _LINE.fullmatch(line)
         branch = None if read is None else _branch(read[2].decode())
         if read is not None and branch is not None:
             found[branch] = read[1].decode()
     return found
+
+
+def needs_of(copy: BinaryIO) -> tuple[str, ...]:
+    """Commits that a bundle goes on from. Raises Corrupt."""
+    return tuple(read[1].decode() for line in _head(copy) if (read := _NEEDED.fullmatch(line)) is not None)
+
+
+def reads_whole(copy: BinaryIO) -> bool:
+    """Whether the pack after the head is as it was made: a pack ends with the SHA-1 of all before it."""
+    try:
+        for _ in _head(copy):
+            pass
+    except Corrupt:
+        return False
+    digest, last = hashlib.sha1(usedforsecurity=False), b""
+    while step := copy.read(_STEP_BYTES):
+        digest.update(last[:-_SHA1_BYTES])
+        last = last[-_SHA1_BYTES:] + step
+    digest.update(last[:-_SHA1_BYTES])
+    return digest.digest() == last[-_SHA1_BYTES:]
+
+
+def _head(copy: BinaryIO) -> Iterator[bytes]:
+    """The lines before the pack; the empty one that ends them is read."""
+    if copy.readline(_LONGEST_LINE) not in _SIGNATURES:
+        raise _no_bundle("it does not begin as one")
+    while (line := copy.readline(_LONGEST_LINE)) != b"\n":
+        if not line.endswith(b"\n"):
+            raise _no_bundle("its head ends early")
+        yield line
 
 
 def take(path: Path, copy: BinaryIO) -> dict[str, str]:
@@ -52,9 +81,17 @@ def take(path: Path, copy: BinaryIO) -> dict[str, str]:
                 shutil.copyfileobj(copy, file, _STEP_BYTES)
             with bundle.open("rb") as file:
                 heads = heads_of(file)
+                file.seek(0)
+                needs = needs_of(file)
             # In a repository of its own: beside damaged objects of the same names Git would not take the sound ones.
             aside = place / "git"
             _git(place, "init", "--quiet", "--bare", str(aside))
+            if needs:  # what it goes on from is read here, once the damaged are out of the way
+                set_damaged_aside(path)
+                (aside / "objects" / "info" / "alternates").write_text(f"{path.absolute() / 'objects'}\n")
+                # Git takes one for missing that no reference leads to.
+                rows = (f"{revision} refs/needed/{number}\n" for number, revision in enumerate(needs))
+                (aside / "packed-refs").write_text("".join(rows))
             _git(place, "-c", "core.fsync=all", "--git-dir", str(aside), "bundle", "unbundle", str(bundle))
             set_damaged_aside(path)
             _move_packs(aside / "objects" / "pack", path / "objects" / "pack")

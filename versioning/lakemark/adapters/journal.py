@@ -240,6 +240,13 @@ class SqliteJournal:
         with self._reading() as connection:
             return self._look(connection, key)
 
+    def forget_looks(self, prefix: str, *, before: datetime) -> None:
+        with self._writing() as connection:
+            # Instants as texts are in order of time.
+            connection.execute(
+                "DELETE FROM looks WHERE key >= ? AND key < ? AND at < ?", (prefix, f"{prefix}􏿿", to_text(before))
+            )
+
     def saw(self, source: str, tips: Mapping[str, str]) -> None:
         rows = [(source, branch, revision) for branch, revision in tips.items()]
         with self._lock, self._writable() as connection:

@@ -79,6 +79,18 @@ class LocalWorkspace:
         with os_errors(path):
             return tuple(sorted(_identities(path), key=lambda known: (known.device, known.inode)))
 
+    def is_gone(self, file: KnownFile) -> bool:
+        place = Path(file.place)
+        try:
+            if not file.place:
+                return False
+            found = os.lstat(place)
+            return found.st_dev == file.device and known_file(file.place, found) != file
+        except (FileNotFoundError, NotADirectoryError):
+            return _device_of(place) == file.device
+        except OSError:
+            return False
+
     def files(self, path: Path, members: Sequence[Path] = ()) -> tuple[OnDisk, ...]:
         with os_errors(path):
             return tuple(sorted(_files(path, members), key=lambda one: one.path))
@@ -149,6 +161,18 @@ def _moved(path: Path, into: Path) -> Path:
             raise NotFound(f"{quoted(str(path))} is not there to be moved", advice="Look at the directory.") from None
         return target
     raise NotFound(f"{quoted(str(into))} has no room for another {path.name!r}", advice="Clear it out.")
+
+
+def _device_of(place: Path) -> int | None:
+    """Of the nearest folder above `place` that is there."""
+    for folder in place.parents:
+        try:
+            return os.stat(folder).st_dev
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            return None
+    return None
 
 
 def _identities(path: Path) -> Iterator[KnownFile]:

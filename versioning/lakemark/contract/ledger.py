@@ -10,7 +10,8 @@ import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeAlias
+from io import BytesIO
+from typing import BinaryIO, Final, TypeAlias
 
 from lakemark.contract import Check, require
 from lakemark.errors import LakemarkError, NotFound, Refused
@@ -251,6 +252,36 @@ def _bundles_everything(opens: Opens) -> None:
     require(before and after != before, "a bundle lacks what was appended before it")
 
 
+def _goes_on_from_a_copy(opens: Opens) -> None:
+    run, ledger = "went-on", opens()
+    _open(ledger, run)
+    base = ledger.tips()
+    with ledger.bundle() as whole:
+        require(
+            ledger.needs_of(whole) == () and _again(ledger, whole), "a whole copy needs another, or does not read whole"
+        )
+    _commit(ledger, run, 10)
+    with ledger.bundle(since=tuple(base.values())) as more:
+        heads = ledger.heads_of(more)
+        more.seek(0)
+        needs = ledger.needs_of(more)
+        require(heads == {run: ledger.tip(run)}, f"a copy that goes on from another tells {heads}")
+        require(bool(needs) and set(needs) <= set(base.values()), f"it goes on from {needs}, not from {base}")
+        require(_again(ledger, more), "it does not read whole")
+        more.seek(0)
+        require(opens().take(more) == heads, "it is not taken in where that is")
+        more.seek(0)
+        data = bytearray(more.read())
+    data[len(data) // 2] ^= 1
+    require(not ledger.reads_whole(BytesIO(bytes(data))), "a changed copy reads whole")
+    require(not ledger.reads_whole(BytesIO(bytes(data[:-1]))), "a copy that ends early reads whole")
+
+
+def _again(ledger: Ledger, copy: BinaryIO) -> bool:
+    copy.seek(0)
+    return ledger.reads_whole(copy)
+
+
 def _knows_its_history(opens: Opens) -> None:
     run, ledger = "held", opens()
     _open(ledger, run)
@@ -326,6 +357,9 @@ CHECKS: Final = (
     Check("history", "Nothing appended is changed by what comes later.", _never_changes, probe=False),
     Check("objects", "Objects are those of the newest replica in the tier.", _knows_objects, probe=False),
     Check("bundle", "A bundle holds all that was appended before.", _bundles_everything, probe=False),
+    Check(
+        "bundle since", "One since others holds the rest, and says what it needs.", _goes_on_from_a_copy, probe=False
+    ),
     Check("copies", "What a branch holds is told, also of copies; none goes back.", _knows_its_history, probe=False),
     Check(
         "missing",

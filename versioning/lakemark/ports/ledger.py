@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol, runtime_checkable
@@ -62,7 +62,16 @@ class Ledger(Protocol):
         """
 
     def heads_of(self, copy: BinaryIO) -> Mapping[str, str]:
-        """The `tips` of the ledger that `copy` is a bundle of; only the beginning of `copy` is read. Raises Corrupt."""
+        """The `tips` of the ledger that `copy` is a bundle of; only the beginning of `copy` is read. Raises Corrupt.
+
+        Of one that goes on from another: those that moved since.
+        """
+
+    def needs_of(self, copy: BinaryIO) -> tuple[str, ...]:
+        """Revisions that whoever takes `copy` has to have: of another copy, which this one goes on from. Raises Corrupt."""
+
+    def reads_whole(self, copy: BinaryIO) -> bool:
+        """Whether its bytes are those it was made with, by its own checksum. Reads it to its end, and changes nothing."""
 
     def runs(self) -> tuple[str, ...]:
         """Names of all runs, sorted."""
@@ -103,7 +112,8 @@ class Ledger(Protocol):
     def take(self, copy: BinaryIO) -> Mapping[str, str]:
         """Makes all that a bundle of this ledger holds durable here, and answers its tips. No branch moves.
 
-        What is damaged here and whole there is whole afterwards. Raises Corrupt for what is no bundle, and changes nothing then.
+        What is damaged here and whole there is whole afterwards. Raises Corrupt for what is no bundle, or goes on from what is
+        not here, and changes nothing then.
         """
 
     def forward(self, branch: str, revision: str) -> bool:
@@ -138,8 +148,12 @@ class Ledger(Protocol):
         begins with again.
         """
 
-    def bundle(self) -> AbstractContextManager[BinaryIO]:
-        """The whole ledger as one stream that can be sought in: what a lost one is rebuilt from. Not of an empty one."""
+    def bundle(self, *, since: Collection[str] = ()) -> AbstractContextManager[BinaryIO]:
+        """The whole ledger as one stream that can be sought in: what a lost one is rebuilt from. Not of an empty one.
+
+        since: revisions that are here; what they hold is left out, and whoever takes it has to have them. Something must be
+        left to tell.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

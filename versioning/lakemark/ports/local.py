@@ -316,6 +316,13 @@ class Workspace(Protocol):
     def identities(self, path: Path) -> tuple[KnownFile, ...]:
         """Of the regular files at or under `path`."""
 
+    def is_gone(self, file: KnownFile) -> bool:
+        """Whether it is proven that `file` lies at its place no more.
+
+        The folder of that place, or the nearest above it that is there, is on the file's device and has no such name, or has
+        another file by it. False where that can't be told, as of a disk that is not mounted.
+        """
+
     def files(self, path: Path, members: Sequence[Path] = ()) -> tuple[OnDisk, ...]:
         """The regular files of a checkpoint, in order of path: of `path`, or of `members` where it consists of these.
 
@@ -463,6 +470,9 @@ class Journal(Protocol):
         """Notes a look at `key` (a branch, a tier) and answers when the previous one was."""
 
     def last_looked(self, key: str) -> datetime | None: ...
+
+    def forget_looks(self, prefix: str, *, before: datetime) -> None:
+        """Of keys that begin with `prefix` those looked at last before then: what was found out by these is found out anew."""
 
     def saw(self, source: str, tips: Mapping[str, str]) -> None:
         """That `source` knows these tips of the ledger: branch -> revision, each in place of what it knew of that branch.

@@ -13,6 +13,8 @@ from lakemark.model.judging import STATE
 from lakemark.model.record import Record
 from lakemark.ports import Found, OnDisk, Site
 
+COPIES: Final = "copy:"
+"""What keys of looks for copies begin with, in the journal."""
 _NEWEST: Final = 1000
 
 
@@ -46,7 +48,7 @@ class Copies:
 
     def _holder(self, found: Found, wanted: list[OnDisk]) -> str | None:
         """The newest record of which all of it are files."""
-        key = f"copy:{self.run}:" + ":".join(_name(one) for one in wanted[:8])
+        key = f"{COPIES}{self.run}:" + ":".join(_name(one) for one in wanted[:8])
         now = self.site.now()
         largest = max(one.file.size_bytes for one in wanted)
         for record in self._unseen(self.site.journal.last_looked(key)):

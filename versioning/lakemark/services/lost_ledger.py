@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import BinaryIO, NoReturn
@@ -99,7 +99,13 @@ class LostLedger:
     def set_aside(self, branch: str, revision: str) -> bool:  # noqa: ARG002
         self._refuse()
 
-    def bundle(self) -> AbstractContextManager[BinaryIO]:
+    def needs_of(self, copy: BinaryIO) -> tuple[str, ...]:  # noqa: ARG002
+        self._refuse()
+
+    def reads_whole(self, copy: BinaryIO) -> bool:  # noqa: ARG002
+        self._refuse()
+
+    def bundle(self, *, since: Collection[str] = ()) -> AbstractContextManager[BinaryIO]:  # noqa: ARG002
         self._refuse()
 
     def _refuse(self) -> NoReturn:

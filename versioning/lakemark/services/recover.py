@@ -47,11 +47,12 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Copy:
-    """A copy of this ledger in a tier. heads: branch -> revision."""
+    """A copy of this ledger in a tier. heads: branch -> revision. needs: what it goes on from; none where it is whole."""
 
     store: CheckpointStore
     slot: str | None
     heads: Mapping[str, str]
+    needs: tuple[str, ...]
 
     @property
     def shown(self) -> str:
@@ -68,7 +69,8 @@ def recover(site: Site, *, dry_run: bool = False) -> Recovered:
     ledger = unguarded(site.ledger)
     bare = replace(site, ledger=ledger)
     result = Recovered()
-    copies = list(_copies(bare, result))
+    # What goes on from another copy comes after it.
+    copies = sorted(_copies(bare, result), key=lambda copy: bool(copy.needs))
     if dry_run:
         if not any(SITE in _lacking(ledger, copy) for copy in copies):
             _require_named(bare)
@@ -136,7 +138,9 @@ def _copies(site: Site, result: Recovered) -> Iterator[_Copy]:
         for slot in slots:
             try:
                 with store.open_ledger(slot) as stream:
-                    yield _Copy(store=store, slot=slot, heads=site.ledger.heads_of(stream))
+                    heads = site.ledger.heads_of(stream)
+                with store.open_ledger(slot) as stream:
+                    yield _Copy(store=store, slot=slot, heads=heads, needs=site.ledger.needs_of(stream))
             except NotFound:
                 continue
             except LakemarkError as error:

@@ -6,7 +6,7 @@ also asks the tiers' copies of the ledger and the sealed trees, and what they kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import BinaryIO, Final
 
@@ -23,6 +23,8 @@ from lakemark.ports.ledger import BrokenEntry, Ledger
 from lakemark.ports.local import Journal
 
 _RECORD: Final = "the record "
+SINCE: Final = "since"
+"""The slot of what goes on from a tier's whole copy of the ledger."""
 """Begins what stands for a revision where only the record is known that some entry committed."""
 RECOVER: Final = (
     "lakemark ledger recover --dry-run says what is missing and where it is; saves are sealed, and wait for it."
@@ -168,8 +170,14 @@ class GuardedLedger:
     def revision(self, branch: str, sequence: int) -> str:
         return self.inner.revision(branch, sequence)
 
-    def bundle(self) -> AbstractContextManager[BinaryIO]:
-        return self.inner.bundle()
+    def bundle(self, *, since: Collection[str] = ()) -> AbstractContextManager[BinaryIO]:
+        return self.inner.bundle(since=since)
+
+    def needs_of(self, copy: BinaryIO) -> tuple[str, ...]:
+        return self.inner.needs_of(copy)
+
+    def reads_whole(self, copy: BinaryIO) -> bool:
+        return self.inner.reads_whole(copy)
 
     def _held(self, record: str, *, tier: str | None = None) -> Iterator[Checkpoint]:
         """What stores say of the record, where that is its own: the next is asked where one is away or says another's."""
@@ -234,20 +242,38 @@ def holds_of(ledger: Ledger) -> Callable[[str, str], bool]:
 
 def _of_tiers(site: Site) -> Iterator[Seen]:
     for store in site.tiers.values():
-        for branch, revision in (copy_heads(site, store) or {}).items():
+        base, more = _told_by(site, store)
+        for branch, revision in (*(base or {}).items(), *more.items()):
             yield Seen(source=f"the copy in {store.name}", branch=branch, revision=revision)
 
 
-def copy_heads(site: Site, store: CheckpointStore) -> Mapping[str, str] | None:
-    """Tips of the copy of this ledger that a tier keeps; None where it keeps none, is away or is another ledger's."""
+def copy_is_behind(site: Site, store: CheckpointStore) -> bool | None:
+    """Whether the copy of this ledger that a tier keeps lacks a tip of it.
+
+    None where it keeps none, is away or is another ledger's. What goes on from the whole copy may go on from one before it:
+    a whole copy is replaced by one that holds all of it, so that nothing is missing in between.
+    """
+    base, more = _told_by(site, store)
+    if base is None:
+        return None
+    return any(tip not in (base.get(branch), more.get(branch)) for branch, tip in site.ledger.tips().items())
+
+
+def _told_by(site: Site, store: CheckpointStore) -> tuple[Mapping[str, str] | None, Mapping[str, str]]:
+    """Tips of a tier's whole copy, and of what goes on from it."""
     try:
         identity = store.identity()
         if identity is None or identity.ledger != site.ledger.id:
-            return None
+            return None, {}
         with store.open_ledger() as copy:
-            return site.ledger.heads_of(copy)
+            base = site.ledger.heads_of(copy)
     except LakemarkError:  # says nothing, so it can't prove that anything is missing
-        return None
+        return None, {}
+    try:
+        with store.open_ledger(SINCE) as copy:
+            return base, site.ledger.heads_of(copy)
+    except LakemarkError:
+        return base, {}
 
 
 def _of_hot(site: Site) -> Iterator[Seen]:

@@ -36,6 +36,7 @@ from lakemark.services.soundness import look, require_sound
 from lakemark.services.sources import note_suspect
 from lakemark.services.store_note import note_stores
 from lakemark.services.tend_data import tend_data
+from lakemark.services.tidy_journal import tidy_journal
 from lakemark.services.waiting_saves import need_bytes, waiting_of
 
 AUDIT_EVERY: Final = timedelta(days=1)
@@ -113,6 +114,7 @@ def sweep(
         _part(result, "data versions", lambda: _data(site, result))
     _part(result, "rollbacks", lambda: _rollbacks(site, result))
     _part(result, "idle runs", lambda: result.said.extend(end_idle(site)))
+    _part(result, "this node's journal", lambda: tidy_journal(site))
     if move:
         tiers, _ = present(site)
         _part(result, "rules of stores", lambda: note_stores(site, [tier.name for tier in tiers]))

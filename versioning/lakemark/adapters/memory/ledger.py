@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -12,7 +12,7 @@ from threading import RLock
 from typing import Any, BinaryIO, Protocol, Self, TypeVar, cast
 
 from lakemark.errors import Corrupt, NotFound
-from lakemark.model.canonical import JSON, canonical, parse
+from lakemark.model.canonical import JSON, canonical, digest, parse
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import SITE, Contents, Draft, Entry, Stamp, parsed, settled
 from lakemark.model.fold import apply
@@ -93,9 +93,24 @@ class MemoryLedger:
     def heads_of(self, copy: BinaryIO) -> Mapping[str, str]:
         return _unbundled(copy)[0]
 
+    def needs_of(self, copy: BinaryIO) -> tuple[str, ...]:
+        rows = _unbundled(copy)[1]
+        known = {row.revision for row in rows}
+        return tuple(sorted({parent for row in rows for parent in row.parents} - known))
+
+    def reads_whole(self, copy: BinaryIO) -> bool:
+        try:
+            value = cast("dict[str, Any]", parse(copy.read()))
+            return bool(value.pop("digest") == digest(value))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return False
+
     def take(self, copy: BinaryIO) -> Mapping[str, str]:
         tips, rows = _unbundled(copy)
         with self._lock:
+            known = self._all.keys() | {row.revision for row in rows}
+            if not known.issuperset(parent for row in rows for parent in row.parents):
+                raise Corrupt("this copy goes on from another, which is not here", advice="Try another copy.")
             self._all.update((row.revision, row) for row in rows)
         return tips
 
@@ -205,15 +220,17 @@ class MemoryLedger:
         return rows[sequence - 1].revision
 
     @contextmanager
-    def bundle(self) -> Iterator[BinaryIO]:
-        """All entries that a branch reaches, and the tips."""
+    def bundle(self, *, since: Collection[str] = ()) -> Iterator[BinaryIO]:
+        """All entries that a branch reaches and `since` does not, and the tips."""
         if self._damaged:
             raise Corrupt("an object of the ledger can't be read", advice="lakemark verify --invariants")
         with self._lock:
             tips = dict(self.tips())
             reached = {revision for tip in tips.values() for revision in self._history(tip)}
-            rows = [self._all[revision].as_json() for revision in sorted(reached)]
-        yield io.BytesIO(canonical({"tips": tips, "rows": rows}))
+            left_out = {revision for one in since for revision in self._history(one)}
+            tips = {branch: tip for branch, tip in tips.items() if tip not in left_out}
+            rows = [self._all[revision].as_json() for revision in sorted(reached - left_out)]
+        yield io.BytesIO(canonical({"tips": tips, "rows": rows, "digest": digest({"tips": tips, "rows": rows})}))
 
     def backup(self) -> Self:
         """A copy as of now, under the same id: what a backup would bring back, or a copied folder."""

@@ -131,6 +131,11 @@ class MemoryWorkspace:
     def identities(self, path: Path) -> tuple[KnownFile, ...]:
         return self.disk.identities(path)
 
+    def is_gone(self, file: KnownFile) -> bool:
+        place = Path(file.place)
+        there = self.disk.identities(place) if self.disk.exists(place) else ()
+        return bool(file.place) and file not in there
+
     def survey(self, root: Path) -> Survey | None:  # noqa: ARG002 - directories in memory have no times
         return None
 
@@ -328,6 +333,12 @@ class MemoryJournal:
 
     def last_looked(self, key: str) -> datetime | None:
         return self._looks.get(key)
+
+    def forget_looks(self, prefix: str, *, before: datetime) -> None:
+        with self._lock:
+            old = [key for key, at in self._looks.items() if key.startswith(prefix) and at < before]
+            for key in old:
+                del self._looks[key]
 
     def saw(self, source: str, tips: Mapping[str, str]) -> None:
         with self._lock:
