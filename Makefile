@@ -56,7 +56,7 @@ format: setup ## let ruff rewrite what it can
 bench: setup ## the measurements of benchmarks/, quick ones
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python "$$file" $(ARGS) || exit 1; done
 
-campaign: setup ## the heavy tests: power loss, kills, many writers
+campaign: setup ## the heavy tests: power loss, kills, drawn faults and orders
 	$(BIN)/pytest -m campaign -n 1 --timeout 3600 $(ARGS)
 
 docs: setup ## check that the documentation says what the program does
