@@ -142,3 +142,57 @@ def test_a_tier_that_is_away_is_passed_by_beforehand_too(cli):
     assert not any("replicate" in one for one in said)
     (cli.home / "unplugged").rename(cli.home / "cold")
     assert any("replicate r1@100 to cold" in one for one in cli.ok("sweep", "--dry-run")["would"])
+
+
+@pytest.fixture
+def unreadable(trained):
+    """A site whose newest entry of r1 can't be read, nor any copy of it here: no index, and nothing beside the ledger."""
+    ledger = trained.home / "ledger.git"
+    tip = trained.tips()["r1"]
+    for copy in (ledger / "lakemark" / "recent").iterdir():
+        copy.unlink()
+    for file in trained.home.glob("ledger.index.sqlite*"):
+        file.unlink()
+    place = ledger / "objects" / tip[:2] / tip[2:]
+    place.chmod(0o644)
+    place.write_bytes(b"")
+    return trained
+
+
+def test_what_is_sealed_while_the_ledger_can_t_be_read_is_foreseen_so(unreadable):
+    path = unreadable.save(500)
+    said = unreadable.ok("commit", path, "--run", "r1", "--step", 500, "--dry-run")["would"]
+    assert "waiting for its entry" in said[-1]
+    assert "can't be read" in said[-1]
+    assert unreadable.ok("sweep", "--dry-run")["would"]
+    assert unreadable.ok("commit", path, "--run", "r1", "--step", 500)["pending"]
+
+
+def test_a_close_is_foreseen_with_the_saves_that_it_takes_first(trained):
+    trained.save(500)
+    said = trained.ok("run", "close", "r1", "--reason", "over", "--dry-run")["would"]
+    assert [one.rpartition(" as ")[2] for one in said[:-1]] == ["r1@500"]
+    assert said[-1] == "close r1"
+    trained.ok("run", "close", "r1", "--reason", "over")
+    assert [one["step"] for one in trained.ok("ls", "r1")["records"]] == [500, 300, 200, 100]
+
+
+def test_a_close_that_would_be_refused_is_foreseen_so(trained):
+    path = trained.save(500)
+    (path / "outside").symlink_to("/etc/hostname")
+    said = trained.ok("run", "close", "r1", "--reason", "over", "--dry-run")["would"]
+    assert said[-1].startswith("refuse to close r1")
+    assert trained("run", "close", "r1", "--reason", "over", "--json").code == 7
+
+
+def test_a_recovery_that_ends_with_a_violation_says_what_is_next(trained):
+    trained.ok("commit", trained.save(400), "--run", "r1", "--step", 400)
+    (tree,) = (trained.home / "hot" / "r1").glob("400-*")
+    (tree / "weights.bin").chmod(0o644)
+    (tree / "weights.bin").write_bytes(b"other")
+    assert trained("verify", "r1@400", "--json").code == 4
+    done = trained("ledger", "recover", "--json")
+    assert (done.code, [one.partition(":")[0] for one in done.json["violations"]]) == (4, ["copies"])
+    assert ["lakemark verify RUN@STEP --repair" in one for one in done.json["next"]] == [True]
+    for words in (("ledger", "recover"), ("verify", "--invariants")):
+        assert "lakemark verify RUN@STEP --repair" in trained(*words).out

@@ -179,3 +179,35 @@ def test_damage_noted_of_a_linked_file_written_over_is_another_save(world):
     )
     world.sweep()
     assert sum(found.record.content != world.at(100).record.content for found in world.state().records.values()) == 1
+
+
+@pytest.fixture
+def only_in_warm(world):
+    """The record's only replica lies in warm; the trainer's files are intact."""
+    world.open()
+    world.save(100)
+    commit(world.site(), asked())
+    found = world.at(100)
+    replicate(world.site(), RUN, found.record.id, to="warm")
+    world.clock.wait(hours=5)
+    release(world.site(), RUN, found.record.id, tier="hot")
+    return world.at(100)
+
+
+def test_a_replica_in_a_shared_tier_counts_after_it_was_read(world, only_in_warm):
+    done = commit(world.site(), asked())
+    assert (done.new, done.landed_again) == (False, False)
+    assert "its replica in warm was read just now" in done.why
+    assert world.hot.place not in world.at(100).replicas
+
+
+def test_a_marker_over_wrong_bytes_is_no_replica(world, only_in_warm):
+    """Nobody knows of the damage yet: the ledger calls it sound, and the tier's marker stands."""
+    objects = world.shelves["warm"].objects
+    objects.update({digest: b"x" * len(data) for digest, data in objects.items()})
+    done = commit(world.site(), asked())
+    assert done.landed_again
+    found = world.at(100)
+    assert found.replicas[world.hot.place].sound
+    assert not [one for place, one in found.replicas.items() if place.tier == "warm" and one.sound]
+    restore(world.site(), RUN, found.record.id, to=OUT.with_name("back"))

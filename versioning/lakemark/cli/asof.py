@@ -68,14 +68,26 @@ def known_then(state: RunState, at: datetime) -> RecordState | None:
     return next(known, None)
 
 
+def branches_at(state: RunState, at: datetime) -> set[tuple[str, str]]:
+    """Branches the run reads at some time, without those that a rollback made after `at`: they had no head then."""
+    rolled_back = {timeline.sequence for timeline in state.timelines.values() if timeline.rollback is not None}
+    found: set[tuple[str, str]] = set()
+    made: set[tuple[str, str]] = set()
+    for interval in state.intervals:
+        named = {(ref.repository, ref.branch) for ref in interval.data if ref.branch}
+        # One that an interval of before reads, too, was there before the rollback.
+        made |= (named - found) if interval.sequence in rolled_back and interval.opened_at > at else set()
+        found |= named
+    return found - made
+
+
 def _heads(here: Session, state: RunState, at: datetime) -> list[dict[str, Any]]:
     if here.settings.data is None:
         return []
     from lakemark.services.observe import head_at, stands_still
 
-    branches = {(ref.repository, ref.branch) for one in state.intervals for ref in one.data if ref.branch}
     heads: list[dict[str, Any]] = []
-    for repository, branch in sorted(branches):
+    for repository, branch in sorted(branches_at(state, at)):
         row: dict[str, Any] = {"repository": repository, "branch": branch}
         try:
             if stands_still(here.site, repository, branch):

@@ -20,7 +20,7 @@ from lakemark.model.instants import to_text
 from lakemark.model.names import is_run, not_read, printable
 
 if TYPE_CHECKING:
-    from lakemark.model.ledger import RecordState
+    from lakemark.model.ledger import RecordState, RunState
     from lakemark.ports import Found, Site
     from lakemark.services.sweep import Swept
 
@@ -93,14 +93,14 @@ def commit(
 
 def _run_of(here: Session, written: str) -> str:
     """The run's name; as it is written where the ledger can't be read, or lacks entries: it may have been opened in one."""
-    from lakemark.services.lost_ledger import for_saving
+    from lakemark.services.lost_ledger import for_saving_of
 
     try:
         return here.history.name(written)
     except (Usage, Denied):
         raise
     except LakemarkError:
-        if not is_run(written) or for_saving(here.site)[1] is None:
+        if not is_run(written) or for_saving_of(here.site, written)[1] is None:
             raise
         return written
 
@@ -217,9 +217,6 @@ def sweep(*, dry_run: bool = False) -> Answer:
     """
     here = session()
     if dry_run:
-        from lakemark.services.register_tiers import require_named
-
-        require_named(here.site)
         return _would_sweep(here.site)
     swept = _swept(here)
     if swept.committed:
@@ -264,17 +261,17 @@ def _metrics(given: tuple[str, ...], *, option: str = "--metric") -> dict[str, f
 
 
 def _would_commit(here: Session, path: Path, run: str, step: int) -> Answer:
+    from lakemark.services.lost_ledger import for_saving_of
     from lakemark.services.register_tiers import require_named
-    from lakemark.services.soundness import distress
 
-    require_named(here.site)
+    site, why = for_saving_of(here.site, run)
+    require_named(site)
     found = here.site.recogniser.judge(path)
     here.site.workspace.require_keepable(path, found.members)
     files = here.site.workspace.files(path, found.members)
     size_bytes = sum(one.file.size_bytes for one in files)
-    taken = [one for one in here.site.ledger.run(run).records.values() if one.record.step == step and one.stands]
+    taken = [one for one in site.ledger.run(run).records.values() if one.record.step == step and one.stands]
     said = [f"seal {len(files)} file(s), {size(size_bytes)}, of {path} in {here.site.hot.name}"]
-    why = distress(here.site)
     said.append(
         f"append the record of {run}@{step}, or find that it is one already"
         if why is None
@@ -292,19 +289,21 @@ def _ids(records: list[RecordState]) -> list[str]:
 
 def _would_sweep(site: Site) -> Answer:
     from lakemark.services.demote import plan, present
-    from lakemark.services.find_saves import directories, find_new, to_be_looked_through, waiting
-    from lakemark.services.soundness import distress
+    from lakemark.services.find_saves import runs_of, waiting
+    from lakemark.services.lost_ledger import for_saving
+    from lakemark.services.register_tiers import require_named
 
-    why = distress(site)
+    site, why = for_saving(site)
+    require_named(site)
     said = [] if why is None else [f"seal saves, append and move nothing: {why}: lakemark ledger recover --dry-run"]
     tiers, away = present(site)
     said += [f"pass {one.what} by: {one.why}" for one in away]
     said += [f"commit the announced save {path} of {run}" for run, path in waiting(site)]
-    for run in site.ledger.runs():
+    outlines, unread = runs_of(site)
+    said += [f"seal announced saves of {run} alone: the ledger can't say anything of it now" for run in unread]
+    for run in (one.run for one in outlines):
         state = site.ledger.run(run)
-        watched = directories(site, state) if to_be_looked_through(site, state) else []
-        found = [one for path in watched for one in find_new(site, path) if one.verdict == "complete"]
-        said += [_would_take(site, run, one, sealed=why is not None) for one in found if one.step is not None]
+        said += saves_foreseen(site, state, sealed=why is not None)
         if why is not None:
             continue
         moves = plan(site, run, tiers)
@@ -312,6 +311,15 @@ def _would_sweep(site: Site) -> Answer:
         said += [f"replicate {run}@{step[one.record]} to {one.tier}: {one.why}" for one in moves.replicate]
         said += [f"release {run}@{step[one.record]} from {one.place.tier}: {one.why}" for one in moves.release]
     return would(*said)
+
+
+def saves_foreseen(site: Site, state: RunState, *, sealed: bool = False) -> list[str]:
+    """What a pass would take of what lies in the run's directories, or why not."""
+    from lakemark.services.find_saves import directories, find_new, to_be_looked_through
+
+    watched = directories(site, state) if to_be_looked_through(site, state) else []
+    found = [one for path in watched for one in find_new(site, path) if one.verdict == "complete"]
+    return [_would_take(site, state.run, one, sealed=sealed) for one in found if one.step is not None]
 
 
 def _would_take(site: Site, run: str, found: Found, *, sealed: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakemark.cli.output import plain
@@ -23,7 +24,7 @@ def recover(*, dry_run: bool = False) -> Answer:
     dry_run: bool
         Say what would be brought back, and from where; change nothing.
     """
-    from lakemark.services.invariants import violations
+    from lakemark.services.invariants import next_of, violations
     from lakemark.services.recover import recover as recover_ledger
     from lakemark.site import mend_ledger
 
@@ -38,13 +39,18 @@ def recover(*, dry_run: bool = False) -> Answer:
         done = [*mended, "then merge into it what the tiers and hot know"]
         return _answer(None, mended=done, broken=[], dry_run=True)
     broken: list[str] = []
+    advice: list[str] = []
     if not dry_run:
         here.parts.index.forget_alarms()
-        broken = [f"{one.rule}: {one.what} {one.why}" for one in violations(here.site) if one.rule != "reachable"]
-    return _answer(found, mended=mended, broken=broken, dry_run=dry_run)
+        found_broken = [one for one in violations(here.site) if one.rule != "reachable"]
+        broken = [f"{one.rule}: {one.what} {one.why}" for one in found_broken]
+        advice = next_of(one.rule for one in found_broken)
+    return _answer(found, mended=mended, broken=broken, dry_run=dry_run, advice=advice)
 
 
-def _answer(found: Recovered | None, *, mended: list[str], broken: list[str], dry_run: bool) -> Answer:
+def _answer(
+    found: Recovered | None, *, mended: list[str], broken: list[str], dry_run: bool, advice: Sequence[str] = ()
+) -> Answer:
     missing, away = (found.missing, found.away) if found else ([], [])
     document: dict[str, Any] = {
         "recovered": {"entries": found.entries if found else 0, "records": found.records if found else 0},
@@ -53,6 +59,7 @@ def _answer(found: Recovered | None, *, mended: list[str], broken: list[str], dr
         "away": away,
         "mended": [] if dry_run else mended,
         "violations": broken,
+        "next": list(advice),
     }
     would = [*mended, *(found.would if found else [])]
     if dry_run:
@@ -72,4 +79,6 @@ def _lines(document: dict[str, Any], would: list[str]) -> list[str]:
         lines += [f"from {one}" for one in document["from"]]
     lines += [f"missing: {one}" for one in document["missing"]]
     lines += [f"not asked: {one}; give the command again when it is back" for one in document["away"]]
-    return [plain(line) for line in [*lines, *(f"VIOLATED {one}" for one in document["violations"])]]
+    lines += [f"VIOLATED {one}" for one in document["violations"]]
+    lines += [f"next: {one}" for one in document["next"]]
+    return [plain(line) for line in lines]

@@ -227,9 +227,22 @@ def close_run(
     if dry_run:
         here.require_sound()
         closed = here.history.structure(name).closed
-        return would("change nothing: it is closed" if closed else f"close {name}", run=name)
+        return would(*(["change nothing: it is closed"] if closed else would_close(here, name)), run=name)
     service.close_run(here.site, name, reason=reason, without_steps=without_step, because=Cause(because))
     return _after(here, name)
+
+
+def would_close(here: Session, run: str) -> list[str]:
+    """The saves it would take first, then the close; where one of them can't be taken, that it would be refused."""
+    from lakemark.cli.commits import saves_foreseen
+    from lakemark.services.appending import announced
+
+    site, state = here.site, here.site.ledger.run(run)
+    announced_paths = [one.path for one in announced(site, run)]
+    said = [f"commit the announced save {path} of {run}" for path in announced_paths]
+    said += [one for one in saves_foreseen(site, state) if not any(f" {path} " in one for path in announced_paths)]
+    refused = any(one.startswith("not take ") for one in said)
+    return [*said, f"refuse to close {run}: what can't be taken is named above" if refused else f"close {run}"]
 
 
 def reopen_run(run: str, /, *, reason: Reason, dry_run: bool = False) -> Answer:

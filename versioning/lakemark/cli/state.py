@@ -26,7 +26,12 @@ from lakemark.model.ledger import Place
 from lakemark.model.site_ledger import tier_name
 from lakemark.model.soundness import in_words, lacks
 from lakemark.services import check_ledger, data_note, store_note
-from lakemark.services.saves_status import problems_of_best, problems_of_refused, problems_without_record
+from lakemark.services.saves_status import (
+    problems_of_best,
+    problems_of_late,
+    problems_of_refused,
+    problems_without_record,
+)
 from lakemark.services.soundness import holds_of
 from lakemark.services.status import (
     AMBER,
@@ -69,7 +74,8 @@ def status() -> Answer:
     rules = _rules(here, states)
     servers = list(servers_of(here))
     problems = [problem for state in states for problem in problems_of(state, rules)]
-    waiting = [one for run in here.history.runs() for one in _announced(here, run)]
+    spools = {run: list(_announced(here, run)) for run in here.history.runs()}
+    waiting = [one for rows in spools.values() for one in rows]
     late = [path for path, age in waiting if age is None or age > _PATIENCE_SECONDS]
     problems += _distress(here)
     problems += problems_around(
@@ -80,7 +86,9 @@ def status() -> Answer:
         unused=list(unused(here.parts.loaded)),
     )
     problems += problems_of_left_out(_left_out(here))
-    problems += [problem for state in states for problem in _waiting(here, state, rules)]
+    problems += [
+        problem for state in states for problem in _waiting(here, state, rules, announced=len(spools[state.run]))
+    ]
     problems += _data_versions(here)
     problems += _stores(here)
     problems += _ledger_check(here)
@@ -313,8 +321,8 @@ def _age(path: Path) -> float | None:
         return None
 
 
-def _waiting(here: Session, state: RunState, rules: Rules) -> Iterator[Problem]:
-    """By the note of whoever looked for its saves last."""
+def _waiting(here: Session, state: RunState, rules: Rules, *, announced: int) -> Iterator[Problem]:
+    """By the note of whoever looked for its saves last. announced: how many of its announcements lie in the spool."""
     waiting: tuple[WaitingSave, ...] = ()
     try:
         waiting = WaitingSave.read(json.loads(place_of(here.parts.loaded.home, state.run).read_bytes()))
@@ -324,10 +332,11 @@ def _waiting(here: Session, state: RunState, rules: Rules) -> Iterator[Problem]:
         what = f"the note of saves of {state.run} that could not be committed can't be read"
         yield Problem(colour=AMBER, what=what, next="lakemark sweep writes it anew.")
     left = (*problems_of_room(state.run, waiting, now=here.now), *problems_of_refused(state.run, waiting))
+    if state.closed:
+        yield from problems_of_late(state.run, waiting)
     # Whoever closed the run was told of them and said that it is over without them.
     yield from (replace(one, colour=AMBER) for one in left) if state.closed else left
     yield from problems_of_best(state, here.history.modes())
-    announced = sum(1 for _ in _announced(here, state.run))
     yield from problems_without_record(state, waiting, rules, announced=announced)
 
 

@@ -201,6 +201,8 @@ def _code(document: dict[str, Any]) -> int:
 
 
 def _lines(document: dict[str, Any]) -> list[str]:
+    from lakemark.services.invariants import next_of
+
     lines = [f"{document['ok']} of {document['checked']} replica(s) are right, byte for byte"]
     for one in document["damaged"]:
         first = one["paths"][0]
@@ -217,6 +219,7 @@ def _lines(document: dict[str, Any]) -> list[str]:
         shown = ", ".join(one["paths"][:3]) or "the whole commit"
         lines.append(f"DATA LOST {one['repository']}@{short(one['commit'])}: {shown} ({one['sampled'] or 'no commit'})")
     lines += [f"VIOLATED {one['rule']}: {one['what']} {one['why']}" for one in document["violations"]]
+    lines += [f"  {advice}" for advice in next_of(one["rule"] for one in document["violations"])]
     lines += [f"UNSTEADY {_text(one)}: one reading found damage that the next did not" for one in document["unsteady"]]
     lines += [f"not reached: {_text(one)}: {one['why']}" for one in document["unreachable"]]
     lines += [f"  {advice}" for advice in dict.fromkeys(one["next"] for one in document["unreachable"])]

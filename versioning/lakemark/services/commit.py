@@ -21,7 +21,7 @@ from lakemark.ports import Checkpoint, Directory, Landed, Site
 from lakemark.services.announcements import told
 from lakemark.services.appending import Settled, left_out, opened, recorded, require_writable
 from lakemark.services.known_files import records_of
-from lakemark.services.land_again import has_sound_replica, land_again, stands_wrong
+from lakemark.services.land_again import land_again, sound_replica, stands_wrong
 from lakemark.services.layout import committed
 from lakemark.services.lost_ledger import for_saving_of
 from lakemark.services.metric import add_metrics, require_numbers
@@ -175,7 +175,7 @@ def _waits(site: Site, asked: Commit, taken: Taken, *, why: str) -> Committed:
     """
     placement = waiting_placement(site, _save(site, asked, taken), asked.run)
     found = site.ledger.run(asked.run).records.get(placement.known or "")
-    if found is not None and has_sound_replica(site, found):
+    if found is not None and sound_replica(site, found) is not None:
         return _done(site, asked, _known(site, asked, placement, taken=taken, named=_Named(), adopted=None), taken)
     record = _record(site, asked, placement, taken) if found is None else found.record
     recorded = record.id in site.hot.recorded()
@@ -197,9 +197,11 @@ def _known(
     found = recorded(site.ledger.run(asked.run), placement.known or "")
     record, unkept = _with_metrics(site, found.record, asked)
     made = Committed(record=record, new=False, why=placement.why, notes=unkept)
-    if (found.pruned is not None and asked.found) or has_sound_replica(site, found):
+    sound = None if found.pruned is not None and asked.found else sound_replica(site, found)
+    if sound is not None or (found.pruned is not None and asked.found):
         _undo(site, taken, adopted, named)
-        return made
+        read = "" if sound is None else f"; its replica in {sound.tier} was read just now, and is right"
+        return replace(made, why=f"{placement.why}{read}")
     if adopted is not None:
         _undo(site, taken, adopted, named)
         raise Conflict(

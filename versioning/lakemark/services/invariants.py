@@ -6,7 +6,7 @@ Reading every byte back is `verify`'s business; here is what the ledger says aga
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -120,6 +120,26 @@ def _overlap(ref: DataRef, other: DataRef) -> bool:
     begins = max(ref.from_step or 0, other.from_step or 0)
     ends = min(one for one in (ref.to_step, other.to_step, 10**18) if one is not None)
     return begins <= ends
+
+
+NEXT: Mapping[str, str] = {
+    "reachable": "Bring the place back that is named, then give the same command again.",
+    "copies": "lakemark verify RUN@STEP --repair; where its trainer still has the files, commit them again.",
+    "claimed": "lakemark verify RUN@STEP --repair makes the replica again from another one.",
+    "unknown": "lakemark sweep",
+    "pinned": "lakemark sweep makes lost pins anew; `lakemark pins` shows them.",
+    "edited": "Ask who may edit that repository's history; `lakemark pins` shows what is kept of it.",
+    "data": "lakemark bind RECORD --data REPOSITORY/COMMIT --reason … says which of them it was.",
+}
+_NEXT_OTHERWISE: Final = (
+    "The ledger itself says two things: lakemark log RUN shows the entries; restore one of its daily copies beside it and "
+    "compare, and go on saving meanwhile."
+)
+
+
+def next_of(rules: Iterable[str]) -> list[str]:
+    """What somebody can do about violations of these rules, each said once."""
+    return list(dict.fromkeys(NEXT.get(rule, _NEXT_OTHERWISE) for rule in rules))
 
 
 def _tiers(site: Site) -> Iterator[Violation]:

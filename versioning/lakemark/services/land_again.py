@@ -12,22 +12,28 @@ from lakemark.errors import LakemarkError
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import Draft
 from lakemark.model.instants import to_text
-from lakemark.model.ledger import RecordState, Replica, RunState
+from lakemark.model.ledger import Place, RecordState, Replica, RunState
+from lakemark.model.residence import CLASSES
 from lakemark.ports import Checkpoint, Landed, Site
-from lakemark.services.appending import Settled, checkpoint, recorded, require_identity, require_writable
+from lakemark.services.appending import Settled, recorded, require_identity, require_writable
 from lakemark.services.verify import look, record_looks
 from lakemark.services.witness import read_back
 
 
-def has_sound_replica(site: Site, found: RecordState) -> bool:
-    """Whether somebody could restore it now, as far as this node can see.
+def sound_replica(site: Site, found: RecordState) -> Place | None:
+    """The nearest place from which somebody could restore it now, as far as this node can see: read in full, here and now.
 
-    This node's own hot is read in full. A shared tier counts where the ledger calls its replica sound and the place is
-    there, is the one the ledger knows, keeps what it has and holds the record. Another node's hot counts for nothing.
+    A marker proves nothing of the bytes, and whoever is told that they are kept may delete his own. A shared tier counts
+    where the ledger calls its replica sound, and the place is the one the ledger knows and keeps what it has; where what is
+    read is news, the ledger learns it. Another node's hot counts for nothing.
     """
     if found.pruned is not None:
-        return False
-    return any(_is_sound(site, found, replica) for replica in found.replicas.values())
+        return None
+    here = [
+        one for one in found.replicas.values() if one.place.tier in site.tiers and one.place.node in (None, site.node)
+    ]
+    here.sort(key=lambda one: CLASSES.index(site.tiers[one.place.tier].tier_class))
+    return next((one.place for one in here if _is_sound(site, found, one)), None)
 
 
 def land_again(site: Site, found: RecordState, landed: Landed) -> None:
@@ -61,22 +67,19 @@ def stands_wrong(site: Site, held: Checkpoint) -> bool:
 
 def _is_sound(site: Site, found: RecordState, replica: Replica) -> bool:
     place = replica.place
-    store = site.tiers.get(place.tier)
-    if store is None or place.node not in (None, site.node):
-        return False
+    store = site.tiers[place.tier]
     try:
         require_identity(site, store)
-        if place == site.hot.place:
-            return _is_whole(site, found, replica)
-        kept = replica.sound and store.expires() is None
-        return kept and store.holds(checkpoint(site, found, tier=place.tier))
+        if place != site.hot.place and not (replica.sound and store.expires() is None):
+            return False
+        return _is_whole(site, found, replica)
     except LakemarkError:
         # Whatever can't be looked at now is nobody's proof; landing once more costs room, believing it may cost the bytes.
         return False
 
 
 def _is_whole(site: Site, found: RecordState, replica: Replica) -> bool:
-    """Of the tree in hot, read in full; where that is news, the ledger learns it."""
+    """Read in full, again where something differs; where that is news, the ledger learns it."""
     seen = look(site, found, replica.place)
     if seen.error is None and seen.ok != replica.sound:
         record_looks(site, found.record.run, [seen])

@@ -10,7 +10,7 @@ from typing import Final
 
 from lakemark.model.ledger import RunState
 from lakemark.services.status import AMBER, RED, Problem, Rules
-from lakemark.services.waiting_saves import REFUSED, WaitingSave
+from lakemark.services.waiting_saves import LATE, REFUSED, WaitingSave
 
 _SHOWN: Final = 5
 
@@ -22,6 +22,14 @@ def problems_of_refused(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Pr
         first = refused[0]
         what = f"{len(refused)} save(s) of {run} can't be committed, the first {first.path}: {first.why}"
         yield Problem(colour=RED, what=what, since=first.since, next=first.advice or f"lakemark inspect {first.path}")
+
+
+def problems_of_late(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Problem]:
+    """Saves of a trainer that goes on although its run is closed."""
+    late = sorted((one for one in waiting if one.sort == LATE), key=lambda one: one.since)
+    if late:
+        what = f"{len(late)} save(s) of {run} were written after it was closed, the first {late[0].path}; they are kept nowhere"
+        yield Problem(colour=AMBER, what=what, since=late[0].since, next=late[0].advice)
 
 
 def problems_of_best(state: RunState, modes: Mapping[str, str]) -> Iterator[Problem]:

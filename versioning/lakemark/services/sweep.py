@@ -27,6 +27,7 @@ from lakemark.services.commit import Committed
 from lakemark.services.demote import Pending, demote, present
 from lakemark.services.find_saves import commit_found
 from lakemark.services.keep_ledger import keep_copies
+from lakemark.services.late_saves import late_saves
 from lakemark.services.lost_ledger import LostLedger, for_saving
 from lakemark.services.open_watched import nobody_s
 from lakemark.services.orphans import Orphan, settle_orphan
@@ -105,6 +106,7 @@ def sweep(
     _part(result, "the ledger's entries", lambda: result.said.extend(check_ledger(site)))
     if find:
         _part(result, "saves", lambda: _saves(site, result))
+        _part(result, "saves of closed runs", lambda: _late(site, result))
     if lookout is not None:
         _part(result, "watched directories", lambda: result.pending.extend(nobody_s(site, lookout)))
     _part(result, "sealed trees", lambda: _orphans(site, result, unclaimed))
@@ -243,6 +245,12 @@ def _saves(site: Site, result: Swept) -> None:
     result.need_bytes = need_bytes(waiting_of(site, saves.failed).values())
     for done in saves.committed:
         result.said.extend(f"{done.record.run}@{done.record.step}: {note}" for note in done.notes)
+
+
+def _late(site: Site, result: Swept) -> None:
+    result.pending.extend(
+        Pending(what=f"{printable(one.path)} of {one.run}", why=one.why, next=one.next) for one in late_saves(site)
+    )
 
 
 def _rollbacks(site: Site, result: Swept) -> None:

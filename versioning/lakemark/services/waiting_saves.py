@@ -6,7 +6,8 @@
                                                 "sort": "room", "size_bytes": 5}]}
 
 sort: `room` (whole, and hot is full), `refused` (something in it, or about this node, has to be mended first), `unfinished`
-(not whole yet; only of a run that has no record at all). Notes of older versions say `room` alone, by leaving it out.
+(not whole yet; only of a run that has no record at all), `late` (saved after the run was closed). Notes of older versions say
+`room` alone, by leaving it out.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ FORMAT: Final = "lakemark.waiting/1"
 ROOM: Final = "room"
 REFUSED: Final = "refused"
 UNFINISHED: Final = "unfinished"
+LATE: Final = "late"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,14 @@ class WaitingSave:
             )
             for row in rows
         )
+
+
+def noted(site: Site, run: str) -> tuple[WaitingSave, ...]:
+    """What the run's note says; nothing where it can't be read, or there is none."""
+    try:
+        return WaitingSave.read(site.workspace.load_json(place_of(site.home, run)))
+    except ValueError:
+        return ()
 
 
 def place_of(home: Path, run: str) -> Path:
