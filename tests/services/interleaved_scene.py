@@ -30,7 +30,7 @@ from tests.services.world import Trainer, files, write_checkpoint
 DAY = timedelta(days=1)
 WEIGHTS = {
     "save": 6, "commit": 5, "sweep": 7, "release": 3, "copy": 2, "verify": 2, "bring_back": 2, "resume": 2, "rotate": 3,
-    "recover": 1, "clock_jumps": 1, "back_up": 1, "backup_comes_back": 1, "rename": 0.3, "hot_fills": 1, "tier_goes": 1,
+    "recover": 2, "clock_jumps": 1, "back_up": 1, "backup_comes_back": 2, "rename": 0.3, "hot_fills": 1, "tier_goes": 1,
     "time_passes": 3, "roll_back": 1,
 }  # fmt: skip
 """How often what is drawn."""
@@ -43,7 +43,7 @@ class Scene:
         self.yard = Yard(seed)
         self.random = Random(self.yard.random.random())
         self.faults = self.random.choice((0.2, 0.5, 0.9))
-        self.misnamed = self.random.choice((0, 0.1))
+        self.misnamed = self.random.choice((0, 0.1, 0.4))
         self.jobs, self.places = count(1), count(1)
         self.trainers = {}
         for node in self.yard.nodes:
