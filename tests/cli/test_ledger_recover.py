@@ -13,7 +13,7 @@ import pytest
 
 from lakemark.adapters import git_copies
 from lakemark.adapters.git import GitLedger
-from tests.services.crashing import Killed
+from tests.adapters.kill_sweep import dies_at
 
 WAYS = {}
 
@@ -406,11 +406,27 @@ def test_nothing_is_recovered_where_nobody_knows_the_ledger(empty):
     assert empty("ledger", "recover").code == 3
 
 
-def test_killed_between_any_two_steps_of_the_mending(lived, monkeypatch):
-    assert Killed
-    _gone(lived)
-    (ledger(lived)).mkdir()
+@pytest.mark.parametrize("emptied", [True, False], ids=["the folder is empty", "yesterday's"])
+def test_killed_between_any_two_steps_of_the_mending(lived, emptied):
+    """Later and later, each time in what the last one left: the same again goes on, and in the end all is there."""
+    before, tips = records(lived), lived.tips()
+    if emptied:
+        _gone(lived)
+        ledger(lived).mkdir()
+    else:
+        _backup(lived)
     lived.ok("ledger", "recover", "--dry-run")
-    assert list(ledger(lived).iterdir()) == []
+    assert not emptied or list(ledger(lived).iterdir()) == []
+    deaths, step = 0, 3
+    while dies_at(step, lambda: lived("ledger", "recover")):
+        deaths += 1
+        step += step // 2  # further on each time, past what was done by then
+        assert lived("status", "--json").code in (0, 4)
+    assert deaths >= 5
     lived.ok("ledger", "recover")
-    assert records(lived)
+    assert records(lived) == before
+    again = GitLedger(ledger(lived))
+    assert all(again.contains(branch, tip) for branch, tip in tips.items()), "the very history, not a new one"
+    again.close()
+    assert lived.ok("verify", "--invariants")["violations"] == []
+    assert lived("status", "--json").code == 0

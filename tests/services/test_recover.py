@@ -16,7 +16,7 @@ from lakemark.services.register_tiers import register_all
 from lakemark.services.release import release
 from lakemark.services.rename import rename_node
 from lakemark.services.restore import restore
-from lakemark.services.soundness import distress, look
+from lakemark.services.soundness import GuardedLedger, distress, look
 from lakemark.services.sweep import sweep
 from tests.services.crashing import Killed
 from tests.services.test_distress import (
@@ -616,3 +616,32 @@ def test_a_listing_that_did_not_end_proves_nothing(world):
     world.shelves["warm"].listing_complete = True
     recover(world.site())
     assert Place(tier="warm") not in world.state().records[one.id].replicas
+
+
+class BrokenOnce:
+    """A ledger of which the first reading finds the run's branch broken, as where a disk gave nothing for a moment."""
+
+    def __init__(self, inner, *, readings):
+        self.inner, self.readings, self.aside = inner, readings, []
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def broken_branches(self):
+        self.readings -= 1
+        return {RUN: self.inner.tips()[RUN]} if self.readings >= 0 else {}
+
+    def set_aside(self, branch, revision):
+        self.aside.append((branch, revision))
+        return False
+
+
+@pytest.mark.parametrize("readings", [1, 2])
+def test_a_branch_is_set_aside_for_two_readings_and_not_for_one(world, readings):
+    world.open()
+    world.saves(100)
+    tip = world.ledger.tips()[RUN]
+    ledger = BrokenOnce(world.ledger, readings=readings)
+    guarded = GuardedLedger(ledger, world.journal, stores=world.site().tiers.values)
+    recover(world.site(ledger=guarded))
+    assert ledger.aside == ([] if readings == 1 else [(RUN, tip)])
