@@ -68,8 +68,41 @@ class Browser:
                     raise
                 time.sleep(0.2)
 
+    def press_until_gone(self, xpath, *, within_seconds=120, patience_seconds=15):
+        """Clicks, and again where it is still shown after `patience_seconds`: as where a page tells of an error and stays."""
+        ends = time.monotonic() + within_seconds
+        while self.shows(xpath):
+            assert time.monotonic() < ends, f"{xpath} does not go: {self.text()[:3000]}"
+            try:
+                self.ask("POST", f"/element/{self.find(xpath, within_seconds=1)}/click", {})
+            except (AssertionError, Failed):
+                continue  # it went meanwhile, or was drawn anew
+            patience = time.monotonic() + patience_seconds
+            while time.monotonic() < patience and self.shows(xpath):
+                time.sleep(0.2)
+
+    def shows(self, xpath):
+        """Whether one such element is shown now."""
+        try:
+            return any(self.ask("GET", f"/element/{one}/displayed") for one in self.all(xpath))
+        except Failed:
+            return True  # drawn anew meanwhile: asked again
+
     def type(self, xpath, text):
-        self.ask("POST", f"/element/{self.find(xpath)}/value", {"text": text})
+        """Types, and sees that it stands there: a page that is drawn anew meanwhile forgets what came before."""
+        ends = time.monotonic() + 60
+        while True:
+            one = self.find(xpath)
+            try:
+                self.ask("POST", f"/element/{one}/value", {"text": text})
+                if text.endswith(ENTER) or self.ask("GET", f"/element/{one}/property/value") == text:
+                    return
+                self.ask("POST", f"/element/{one}/clear", {})
+            except Failed:
+                if time.monotonic() > ends:
+                    raise
+            assert time.monotonic() < ends, f"{xpath} does not take {text!r}"
+            time.sleep(0.2)
 
     def text(self):
         (body,) = self.all("//body")

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from lakemark.sandbox.prefect import Api
 from tests.people.browser import browsing
 from tests.people.prefect_pages import Pages
 
@@ -67,12 +68,36 @@ class Newcomer:
         return subprocess.Popen(words, cwd=self.home, env=self.environ, stdout=subprocess.PIPE, text=True)
 
 
-def until(look, *, within_seconds=300):
+def until(look, *, within_seconds=300, told=lambda: ""):
+    """What `look` finds at last; `told` says what is known when it is waited for in vain."""
     ends = time.monotonic() + within_seconds
     while not (found := look()):
-        assert time.monotonic() < ends, "waited in vain"
+        if time.monotonic() > ends:
+            raise AssertionError(f"waited in vain\n{told()}")
         time.sleep(1)
     return found
+
+
+def whole_story(newcomer, keys, request, browser):
+    """What the ledger, Prefect, the worker and the page say of a rollback that does not come about."""
+    api = Api.at(keys["PREFECT_API_URL"], keys["PREFECT_API_AUTH_STRING"])
+    standing = newcomer.lakemark("rollback", "show", request)
+    only = {"flow_runs": {"id": {"any_": [standing["flow_run"]]}}}
+    (flow_run,) = api.post("/flow_runs/filter", only)
+    states = api.get(f"/flow_run_states/?flow_run_id={standing['flow_run']}")
+    logs = api.post(
+        "/logs/filter", {"logs": {"flow_run_id": {"any_": [standing["flow_run"]]}}, "sort": "TIMESTAMP_ASC"}
+    )
+    logged = {one.stem: one.read_text(errors="replace") for one in (newcomer.home / "sandbox" / "logs").glob("*.log")}
+    told = {
+        "the ledger": json.dumps(standing, indent=1),
+        "Prefect's run": f"{flow_run['name']}, in the queue {flow_run['work_queue_name']}, tags {flow_run['tags']}",
+        "its states": "\n".join(f"{one['timestamp']} {one['name']}: {one['message']}" for one in states),
+        "its log": "\n".join(f"{one['timestamp']} {one['message']}" for one in logs),
+        "the page": f"{browser.shot('in vain')}\n{browser.text()[:3000]}",
+        **{f"the log {name}": "\n".join(text.splitlines()[-60:]) for name, text in logged.items()},
+    }
+    return "\n".join(f"== {what}\n{text}" for what, text in told.items())
 
 
 @pytest.fixture(scope="module")
@@ -165,4 +190,7 @@ def in_the_browser(newcomer, folder, *, chromium, driver):
         for told in ("Roll llama back to step 100?", "step 300", "stop the trainer", digest, "may approve alone from"):
             assert told in shown
         show = ("rollback", "show", request["rollback"])
-        return until(lambda: (found := newcomer.lakemark(*show))["state"] == "applied" and found)
+        return until(
+            lambda: (found := newcomer.lakemark(*show))["state"] == "applied" and found,
+            told=lambda: whole_story(newcomer, keys, request["rollback"], browser),
+        )
