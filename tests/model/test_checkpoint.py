@@ -65,6 +65,9 @@ def test_paths_refused(path):
 @pytest.mark.parametrize("path", ["a", "a b/ü", "-rf", "--help", "a\\b", ".metadata", "x" * 255, "a\nb", ".gitkeep"])
 def test_paths_allowed(path):
     check_path(path)
+    assert (
+        Manifest.from_json(Manifest(files=(File(path=path, size_bytes=1, digest=D1),)).as_json()).files[0].path == path
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,6 +90,8 @@ def test_links_that_lead_outside(path, target):
 @pytest.mark.parametrize(("path", "target"), [("a", "b"), ("a/b", "../c"), ("a/b/c", "../../d/e"), ("last", "last")])
 def test_links_that_stay_inside(path, target):
     check_target(path, target)
+    link = File(path=path, type=FileType.SYMLINK, target=target)
+    assert Manifest.from_json(Manifest(files=(link,)).as_json()).files == (link,)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 import os
 import sqlite3
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +14,17 @@ from lakemark.adapters.local import LocalWorkspace
 from lakemark.adapters.marks import known_file
 from lakemark.ports import KnownFile
 from lakemark.services.sweep import sweep
-from tests.services.on_disk import plain
+from tests.services.on_disk import Yard, plain
 
 FIXED = 1_700_000_000
+UNTOLD = "TESTS_NO_BIRTH_TIMES"
+"""Set where these tests run in a process that is told no birth times."""
+
+
+@pytest.fixture
+def yard(disk_path):
+    """On a disk: in memory no file gets the inode of another."""
+    return Yard(disk_path)
 
 
 def fixed(path):
@@ -23,11 +34,8 @@ def fixed(path):
     return path
 
 
-@pytest.mark.parametrize("births", [True, False], ids=["with birth times", "without"])
-def test_every_step_of_a_trainer_that_keeps_its_newest_save_alone_is_committed(yard, monkeypatch, births):
+def test_every_step_of_a_trainer_that_keeps_its_newest_save_alone_is_committed(yard):
     """Landed by copy, each is removed before the next is written, which then gets its inodes again."""
-    if not births:
-        monkeypatch.setattr(marks, "_libc", object())  # a C library without statx
     yard.open()
     site = yard.site()
     site.hot._landing = "copy"
@@ -41,6 +49,30 @@ def test_every_step_of_a_trainer_that_keeps_its_newest_save_alone_is_committed(y
     assert yard.steps() == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.skipif(UNTOLD in os.environ, reason="this is that process")
+def test_all_of_this_holds_where_no_birth_times_are_told(tmp_path, require_command):
+    """Every test of this file again, in a process whose C library knows none."""
+    library = tmp_path / "no_birth_times.so"
+    source = Path(__file__).parents[1] / "support" / "no_birth_times.c"
+    subprocess.run([require_command("gcc"), "-shared", "-fPIC", "-o", library, source], check=True)
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    options = ["-q", "-n0", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'tests'}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, __file__],
+        env=environ | {"LD_PRELOAD": str(library), UNTOLD: "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+
+
+def test_what_tells_a_file_from_another_with_its_number(tmp_path):
+    (tmp_path / "a").touch()
+    mark = known_file(str(tmp_path / "a"), os.lstat(tmp_path / "a")).mark
+    assert mark.startswith("h" if UNTOLD in os.environ else "b")
+
+
 def test_what_is_passed_over_leaves_a_trace(yard):
     yard.open()
     path = plain(yard.out, 1)
@@ -48,10 +80,7 @@ def test_what_is_passed_over_leaves_a_trace(yard):
     assert yard.sweep().passed_over == [(path, yard.at(1).record.id)]
 
 
-@pytest.mark.parametrize("births", [True, False])
-def test_a_file_is_known_under_any_name_and_another_with_its_numbers_is_not(tmp_path, monkeypatch, births):
-    if not births:
-        monkeypatch.setattr(marks, "_libc", object())  # a C library without statx
+def test_a_file_is_known_under_any_name_and_another_with_its_numbers_is_not(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"one")
     os.utime(path, (FIXED, FIXED))
@@ -103,11 +132,8 @@ def written_over(path, text):
     assert (after.st_ino, after.st_size, after.st_mtime_ns) == (before.st_ino, before.st_size, before.st_mtime_ns)
 
 
-@pytest.mark.parametrize("births", [True, False], ids=["with birth times", "without"])
 @pytest.mark.parametrize("landing", ["copy", "link"])
-def test_a_file_written_over_with_its_size_and_times_kept_is_not_passed_over(yard, monkeypatch, births, landing):
-    if not births:
-        monkeypatch.setattr(marks, "_libc", object())  # a C library without statx
+def test_a_file_written_over_with_its_size_and_times_kept_is_not_passed_over(yard, landing):
     yard.open()
     site = yard.site()
     site.hot._landing = landing
@@ -155,9 +181,12 @@ def restless(monkeypatch):
 
         return again
 
-    monkeypatch.setattr(marks, "_steady", {})
-    for name in ("lstat", "fstat", "stat"):
-        monkeypatch.setattr(os, name, numbered(getattr(os, name)))
+    marks.forget_mounts()
+    with monkeypatch.context() as patch:
+        for name in ("lstat", "fstat", "stat"):
+            patch.setattr(os, name, numbered(getattr(os, name)))
+        yield
+    marks.forget_mounts()
 
 
 def test_such_a_mount_s_saves_are_kept_and_known_again(yard, restless):

@@ -54,6 +54,11 @@ def inodes_stay(place: str, found: os.stat_result) -> bool:
     return known
 
 
+def forget_mounts() -> None:
+    """Asks every mount again: another one may have come in its place, under the same number."""
+    _steady.clear()
+
+
 def _mark(place: str, found: os.stat_result) -> str:
     born_ns = _born_ns(place)
     return f"b{born_ns}" if born_ns is not None else _ends(place, found.st_size)
