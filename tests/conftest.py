@@ -5,21 +5,97 @@ import random
 import shutil
 import socket
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 pytest_plugins = ["tests.services_fixtures"]
 
 IN_CI = os.environ.get("CI", "").lower() == "true"
+
+MEMORY = Path("/dev/shm")
+MEMORY_LEAST_BYTES = 6 * 2**30
+DEAREST = (
+    "tests/interop/test_demo.py",
+    "tests/people/test_newcomer.py",
+    "tests/faults/test_kill.py",
+    "tests/flows/",
+    "tests/faults/test_cli_s3.py",
+    "tests/faults/test_power_loss.py",
+    "tests/faults/test_campaign.py",
+    "tests/faults/",
+    "tests/sandbox_services/",
+    "tests/interop/",
+    "tests/adapters/test_git_mend.py",
+    "tests/services/test_watch.py",
+    "tests/services/test_resume_frameworks.py",
+    "tests/cli/",
+)
+"""What takes longest, the longest first: a file that is begun last leaves all workers but its own idle."""
+TOGETHER = ("tests/flows/",)
+"""Whose files go to one worker, because a fixture of theirs takes many seconds to start."""
+
+# Hundreds of processes import what is tested: it is compiled once, whatever the machine says.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile("default", deadline=None, max_examples=50)
 settings.register_profile(
     "ci", deadline=None, max_examples=200, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if IN_CI else "default"))
+
+
+def in_memory() -> bool:
+    """Whether temporary files may lie in memory, where an fsync costs nothing: there is room, and programs may run there."""
+    try:
+        room = os.statvfs(MEMORY)
+    except OSError:
+        return False
+    return (
+        os.access(MEMORY, os.W_OK)
+        and room.f_bavail * room.f_frsize >= MEMORY_LEAST_BYTES
+        and not room.f_flag & os.ST_NOEXEC
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def rank(item: pytest.Item) -> int:
+        return next((at for at, name in enumerate(DEAREST) if item.nodeid.startswith(name)), len(DEAREST))
+
+    items.sort(key=rank)
+
+
+class _Files(LoadFileScheduling):
+    """A file stays on one worker, with those that share what is dear to start."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((folder for folder in TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
+    return _Files(config, log) if config.option.dist == "loadfile" else None
+
+
+@pytest.fixture
+def memory_path(tmp_path: Path) -> Iterator[Path]:
+    """A new folder in memory where there is room, else `tmp_path`: for tests whose point is not what a disk does."""
+    if not in_memory():
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="lakemark-tests-", dir=MEMORY, ignore_cleanup_errors=True) as made:
+        yield Path(made)
+
+
+@pytest.fixture
+def disk_path() -> Iterator[Path]:
+    """A new folder on a disk, which gives the number of a removed file to the next; `tmp_path` may lie in memory."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", ignore_cleanup_errors=True) as made:
+        yield Path(made)
 
 
 def missing(what: str) -> None:

@@ -95,9 +95,9 @@ def test_folders_that_come_later_that_go_and_that_are_replaced(lookout, tmp_path
     assert heard(lookout, out)
 
 
-def test_one_that_was_made_anew_with_the_same_number_is_followed_again(lookout, tmp_path):
+def test_one_that_was_made_anew_with_the_same_number_is_followed_again(lookout, disk_path):
     """File systems give an inode's number to the next directory at once."""
-    out, mark = tmp_path / "out", tmp_path / "mark"
+    out, mark = disk_path / "out", disk_path / "mark"
     for folder in (out, mark):
         folder.mkdir()
     lookout.follow([out, mark])

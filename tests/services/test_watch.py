@@ -578,8 +578,8 @@ def test_out_of_reach_is_told_to_whoever_waits_longer_then(world, service):
         raise StoreUnavailable("only", advice="so that the class is the one that is meant")
 
 
-def test_a_day_of_rounds_needs_no_more_memory_than_the_first(world):
-    """Thousands of rounds over runs that go on saving nothing, a store that comes and goes, an error that differs each time."""
+def test_hours_of_rounds_need_no_more_memory_than_the_first(world):
+    """Hundreds of rounds over runs that go on saving nothing, a store that comes and goes, an error that differs each time."""
     for number in range(5):
         world.open(f"run-{number}", watch=OUT / f"run-{number}")
         world.save(100, out=OUT / f"run-{number}")
@@ -610,12 +610,12 @@ def test_a_day_of_rounds_needs_no_more_memory_than_the_first(world):
         rounds(200)
         gc.collect()
         before, _ = tracemalloc.get_traced_memory()
-        rounds(1500)
+        rounds(500)
         gc.collect()
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert after - before < 64 * 1024, f"{after - before} bytes more"
+    assert after - before < 44 * 500, f"{after - before} bytes more"  # less than an error's text in each round
 
 
 def test_twenty_nodes_ask_the_data_s_server_about_as_often_as_one(world):
