@@ -88,6 +88,7 @@ def test_what_was_pruned_is_in_the_bundle(told, tmp_path):
     with told.ledger.bundle() as bundle:
         copy.write_bytes(bundle.read())
     git(tmp_path, "clone", "-q", "-b", f"runs/{RUN}", str(copy), "clone")
+    assert lost(tmp_path / "clone") == []
 
 
 def test_an_append_goes_on_top_of_what_was_pruned(told):

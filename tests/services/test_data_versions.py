@@ -248,7 +248,10 @@ def test_a_repository_made_anew_is_said_with_the_command_that_goes_on(world):
 def test_a_server_that_is_away_does_not_say_that_data_is_gone(world):
     world.open()
     world.data.reachable = False
-    pins.require_data(world.site(), world.state())
+    before = world.state()
+    assert before.interval.data, "there is something to ask about"
+    pins.require_data(world.site(), before)
+    assert world.state() == before
 
 
 # Branches, tags and commits

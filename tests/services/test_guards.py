@@ -101,6 +101,7 @@ def test_nothing_is_deleted_under_a_clock_that_is_not_the_store_s(world, saved):
 def test_a_simulated_clock_is_not_compared(world, saved):
     world.shelves["warm"].time = world.clock() - timedelta(days=900)
     release(world.site(simulated_clock=True), RUN, saved, tier="hot")
+    assert set(world.state().records[saved].replicas) == {WARM_PLACE}
 
 
 def test_every_tier_keeps_a_copy_of_the_ledger(world):
