@@ -146,7 +146,7 @@ def test_what_is_under_way_is_abandoned_at_the_second_signal(cli):
     save(cli.home / "out", 100, os.urandom(2**20))
     with watching(cli.home) as watch:
         until(lambda: 100 in committed(cli))
-        until(lambda: any(one["name"] == "moved" and one["busy_since"] for one in state(cli.home)["rounds"]))
+        until(lambda: any(one["name"] == "to cold" and one["busy_since"] for one in state(cli.home)["rounds"]))
         watch.process.send_signal(signal.SIGTERM)
         assert watch.end() == 0
     cli.settings("bandwidth: 1KiB", "bandwidth: null")
@@ -161,7 +161,7 @@ def test_and_at_the_first_once_the_grace_is_over(cli):
     save(cli.home / "out", 100, os.urandom(2**20))
     with watching(cli.home, "--json") as watch:
         until(lambda: 100 in committed(cli))
-        until(lambda: any(one["name"] == "moved" and one["busy_since"] for one in state(cli.home)["rounds"]))
+        until(lambda: any(one["name"] == "to cold" and one["busy_since"] for one in state(cli.home)["rounds"]))
         assert watch.end() == 0
     assert json.loads((cli.home / "watch.out").read_text())["committed"] == 1
     assert state(cli.home)["stopped"]

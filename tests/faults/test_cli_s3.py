@@ -96,6 +96,17 @@ def test_a_dripping_object_stops_nothing_else(cli, s3_faults):
     assert {one["tier"] for one in cli("show", record)["replicas"]} == {"hot", "cold"}
 
 
+def test_a_store_that_hardly_takes_an_object_stops_nothing_else(cli, s3_faults):
+    s3_faults.reading(faults.slowly(), operation="PutObject", key="*/files/md5/*")
+    record = save(cli, 100)
+    swept = cli("sweep")
+    (pending,) = [one for one in swept["pending"] if "to warm" in one["what"]]
+    assert pending["transient"]
+    assert "PutObject" in pending["why"]
+    assert {one["tier"] for one in cli("show", record)["replicas"]} == {"hot", "cold"}
+    assert any("warm" in one["what"] for one in cli("status")["problems"])
+
+
 def test_hot_is_not_released_on_rules_nobody_can_read(cli, s3_faults):
     s3_faults.on(faults.status(403, "AccessDenied"), operation="GetBucketLifecycle", times=None)
     record = save(cli, 100)

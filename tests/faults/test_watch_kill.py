@@ -143,7 +143,7 @@ def prepared():
 def rounds(world, fuse=None):
     site = world.site() if fuse is None else fused(world.site(), fuse)
     watch = Watch(site, MemoryLookout(world.disk), say=lambda _: None)
-    for work in (watch.tended, watch.announced, watch.found, watch.moved):
+    for work in watch.works().values():
         work(None)
     return watch
 
@@ -182,7 +182,7 @@ def test_two_services_that_should_not_be_waste_work_and_nothing_else():
     sites = [replace(world.site(), actor=f"ana@{number}") for number in range(2)]
     watches = [Watch(site, MemoryLookout(world.disk), say=lambda _: None) for site in sites]
     for watch in (*watches, *watches):
-        for work in (watch.tended, watch.announced, watch.found, watch.moved):
+        for work in watch.works().values():
             work(None)
     assert [len(world.state(run).records) for run in ("new", RUN)] == [1, 2]
     read_everything(world)

@@ -41,10 +41,8 @@ class Service:
     def round(self, *, seconds=10):
         """Everything once, as the rounds do side by side."""
         self.world.clock.wait(seconds=seconds)
-        self.watch.tended(None)
-        self.watch.announced(None)
-        self.watch.found(None)
-        self.watch.moved(None)
+        for work in self.watch.works().values():
+            work(None)
 
     def heard(self):
         said, self.said[:] = list(self.said), []
@@ -571,9 +569,11 @@ def test_out_of_reach_is_told_to_whoever_waits_longer_then(world, service):
     world.clock.wait(seconds=10)
     service.watch.announced(None)
     world.shelves["warm"].reachable = False
-    assert service.watch.moved(None).transient
+    to_warm, to_cold = (service.watch.works()[name] for name in ("to warm", "to cold"))
+    assert to_warm(None).transient
+    assert not to_cold(None).transient
     world.shelves["warm"].reachable = True
-    assert not service.watch.moved(None).transient
+    assert not to_warm(None).transient
     with pytest.raises(StoreUnavailable):
         raise StoreUnavailable("only", advice="so that the class is the one that is meant")
 

@@ -358,7 +358,8 @@ def test_its_state_file_says_how_it_goes(world):
         state = world.workspace.json[STATE]
         assert (state["node"], state["stopped"], state["hints"]) == ("node-a", False, None)
         assert {one["what"] for one in state["problems"]} >= {"tier warm"}
-        assert [one["name"] for one in state["rounds"]] == ["announced", "found", "tended", "moved", "followed"]
+        rounds = {"announced", "found", "tended", "to warm", "to cold", "moved", "followed"}
+        assert {one["name"] for one in state["rounds"]} == rounds
         until(lambda: world.workspace.json[STATE]["committed"] == 1)
     assert world.workspace.json[STATE]["stopped"]
     assert beside.beats
@@ -405,3 +406,33 @@ def test_slow_stores_do_not_keep_commits_waiting(world):
         assert all("warm" not in {place.tier for place in found.replicas} for found in world.state().records.values())
         go.set()
         until(lambda: all(len(found.replicas) == 3 for found in world.state().records.values()))
+
+
+@pytest.mark.parametrize("slow", ["warm", "cold"])
+def test_a_slow_tier_keeps_new_saves_from_no_other(world, slow):
+    """Saves that come while one tier is busy for as long as the test likes are sunk to the other one meanwhile."""
+    other = {"warm": "cold", "cold": "warm"}[slow]
+    world.open()
+    go = threading.Event()
+
+    def tiers():
+        return [{place.tier for place in found.replicas} - {"hot"} for found in world.state().records.values()]
+
+    with Beside(world) as beside:
+        until(lambda: idle(beside))
+        real = beside.watch.site.tiers[slow].put
+        beside.watch.site.tiers[slow].put = lambda *given, **more: go.wait(60) and real(*given, **more)
+        trainer = world.trainer()
+        for count, step in enumerate((100, 200, 300), start=1):
+            trainer.save(step)
+            beside.lookout.hint(world.site().spool(RUN))
+            until(lambda count=count: tiers() == [{other}] * count)
+        until(lambda: [one["name"] for one in _busy(world, beside)] == [f"to {slow}"])
+        go.set()
+        until(lambda: tiers() == [{"warm", "cold"}] * 3)
+
+
+def _busy(world, beside):
+    beside.service.tell()
+    rounds = world.workspace.json[STATE]["rounds"]
+    return [one for one in rounds if one["busy_since"] is not None and one["name"].startswith("to ")]

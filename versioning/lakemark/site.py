@@ -284,6 +284,7 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
 
     saving: for whoever takes saves: a ledger that can't be opened is tried again each time it is asked, and raises then.
     """
+    from lakemark.adapters.lanes import at_once
     from lakemark.adapters.local import LocalWorkspace
     from lakemark.services.soundness import GuardedLedger
 
@@ -314,6 +315,7 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
         reads_only=parts.reads_only,
         seconds=time.monotonic,
         progress=progress or Quiet(),
+        at_once=at_once,
     )
 
 

@@ -1,8 +1,8 @@
 """Tiers and residence: which replica goes where, which may be released, and why.
 
-`plan_moves` decides for one run as one node sees it. It adds a replica one step further down (hot, warm, cold) and
-plans a release from a faster tier only where slower ones have settled in enough failure domains. That is no proof: who
-releases reads them back first.
+`plan_moves` decides for one run as one node sees it. It adds a replica in every slower tier that admits the record, faster
+tiers first and none after another, and plans a release from a faster tier only where slower ones have settled in enough
+failure domains. That is no proof: who releases reads them back first.
 """
 
 from __future__ import annotations
@@ -190,9 +190,6 @@ def _replicate(plan: _Plan, found: RecordState, admitting: Sequence[Tier]) -> No
         _wait(plan, found, missing[0], why)
     else:
         for tier in missing:
-            if tier.rank > missing[0].rank:
-                _wait(plan, found, tier, f"goes to {missing[0].name} first")
-                continue
             damaged = plan.replica(found, tier) is not None
             why = f"the replica in {tier.name} is not sound" if damaged else f"{tier.name} admits it and lacks it"
             plan.replicate.append(Move(record=found.record.id, run=plan.state.run, tier=tier.name, why=why))

@@ -20,7 +20,7 @@ from lakemark.ports.data import DataVersions, Strength
 from lakemark.ports.ledger import Ledger
 from lakemark.ports.local import Journal, Recogniser, Workspace
 from lakemark.ports.store import CheckpointStore, HotStore
-from lakemark.ports.work import Clock, Progress, Quiet
+from lakemark.ports.work import Clock, Lanes, Progress, Quiet, one_by_one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +137,7 @@ class Site:
     seconds: Callable[[], float] = lambda: 0.0
     store_time: Callable[[], datetime | None] = lambda: None
     progress: Progress = field(default_factory=Quiet)
+    at_once: Lanes = one_by_one
 
     def stamp(self, request: str) -> Stamp:
         """A stamp of this node, now: suspect where its clock is more than five minutes off a store's."""

@@ -1,27 +1,31 @@
-"""Demote: do what residence says. Replicate further down, read back what has settled, release what is proven below."""
+"""Demote: do what residence says. Replicate further down, read back what has settled, release what is proven below.
+
+A pass has three parts: `begin` looks at this node's hot, `sink` fills one slower tier, each tier in a lane of its own, and
+`settle` releases. So a tier that is slow or away keeps nothing from the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 from lakemark.errors import LakemarkError, NoRoom, StoreUnavailable
-from lakemark.model.ledger import RunState
+from lakemark.model.ledger import Place, RunState
 from lakemark.model.residence import Move, Moves, Recheck, Release, Tier
 from lakemark.model.tiers import plan_moves
 from lakemark.ports import Site
 from lakemark.services.appending import recorded, require_identity, require_lasting
 from lakemark.services.keeping import why_kept
 from lakemark.services.release import release_all
-from lakemark.services.replicate import replicate
+from lakemark.services.replicate import SourceAway, replicate
 from lakemark.services.soundness import require_sound
 from lakemark.services.thin import thin
 from lakemark.services.unshare import unshare_due
 from lakemark.services.verify import Look, look, record_looks
 from lakemark.services.witness import is_transient
-
-_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +49,26 @@ class Pending:
 
 @dataclass(slots=True, kw_only=True)
 class Demoted:
-    """What a pass did, and what is due and was not done. away: tiers that took nothing: out of reach, too slow, or full."""
+    """What a pass did, and what is due and was not done.
+
+    away: tiers that took nothing, and why: out of reach, too slow, or full.
+    """
 
     replicated: list[Move] = field(default_factory=list)
     rechecked: list[Look] = field(default_factory=list)
     released: list[Release] = field(default_factory=list)
     thinned: list[str] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
-    away: set[str] = field(default_factory=set)
+    away: dict[str, str] = field(default_factory=dict)
+
+    def add(self, other: Demoted) -> None:
+        """What another part of the same pass did."""
+        self.replicated += other.replicated
+        self.rechecked += other.rechecked
+        self.released += other.released
+        self.thinned += other.thinned
+        self.pending += other.pending
+        self.away |= other.away
 
 
 def demote(
@@ -63,16 +79,108 @@ def demote(
     tiers: those found `present` just before; None: they are looked at now. need_bytes: the largest save that waits for room.
     away: tiers that took nothing for another run just now: they are not asked again.
     """
-    require_sound(site)
-    result = Demoted(away=set(away))
+    result = Demoted()
     if tiers is None:
         tiers, result.pending = present(site)
-    _recheck(site, run, plan(site, run, tiers).recheck, result)
-    _replicate_all(site, run, tiers, result)
-    slower = [tier.name for tier in tiers if tier.tier_class != "hot" and tier.name not in result.away]
+    result.add(begin(site, run, tiers))
+    lanes = [partial(sink, site, run, to=tier.name, tiers=tiers) for tier in slower(tiers) if tier.name not in away]
+    for done in site.at_once(lanes):
+        result.add(done)
+    result.add(settle(site, run, tiers=tiers, need_bytes=need_bytes, away={*away, *result.away}))
+    return result
+
+
+def demote_all(
+    site: Site,
+    runs: Iterable[str],
+    *,
+    tiers: Sequence[Tier],
+    need_bytes: int = 0,
+    first: Callable[[str], None] = lambda _: None,
+) -> Demoted:
+    """The same over several runs, each tier's lane over all of them. What can't be done for a run now is in `pending`.
+
+    first: called with each run before anything is done for it.
+    """
+    result = Demoted()
+    waiting: list[str] = []
+    for run in runs:
+        first(run)
+        with _pending(result, run):
+            result.add(begin(site, run, tiers))
+            due = plan(site, run, tiers)
+            if due.replicate or due.recheck or due.release:
+                waiting.append(run)
+            else:  # it asks nothing of a slower tier: done with while it is in memory
+                result.add(settle(site, run, tiers=tiers, need_bytes=need_bytes))
+    for done in site.at_once([partial(_lane, site, waiting, tier.name, tiers) for tier in slower(tiers)]):
+        result.add(done)
+    for run in waiting:
+        with _pending(result, run):
+            result.add(settle(site, run, tiers=tiers, need_bytes=need_bytes, away=result.away))
+    return result
+
+
+def _lane(site: Site, runs: Sequence[str], to: str, tiers: Sequence[Tier]) -> Demoted:
+    """Of all runs, until the tier takes nothing: that costs a pass its time once."""
+    result = Demoted()
+    for run in runs:
+        if not result.away:
+            with _pending(result, run):
+                result.add(sink(site, run, to=to, tiers=tiers))
+    return result
+
+
+@contextmanager
+def _pending(result: Demoted, run: str) -> Iterator[None]:
+    try:
+        yield
+    except LakemarkError as error:
+        result.pending.append(Pending.of(f"replicas of {run}", error))
+
+
+def begin(site: Site, run: str, tiers: Iterable[Tier]) -> Demoted:
+    """The first part of a pass over a run: what may have changed in this node's hot is read, as every lane reads from it."""
+    require_sound(site)
+    result = Demoted()
+    due = plan(site, run, tiers).recheck
+    _recheck(site, run, [one for one in due if one.place == site.hot.place], result)
+    return result
+
+
+def sink(site: Site, run: str, *, to: str, tiers: Iterable[Tier]) -> Demoted:
+    """One tier's lane: replicates what of a run is due in the tier `to`, and nothing else. Lanes may run beside each other.
+
+    tiers: what there is to plan with. One that is out of reach, too slow or full is not asked again, and is `away` then.
+    """
+    require_sound(site)
+    result, used = Demoted(), list(tiers)
+    due = plan(site, run, used)
+    rechecks = [one for one in due.recheck if one.place == Place(tier=to)]
+    if rechecks:
+        _recheck(site, run, rechecks, result)
+        due = plan(site, run, used)
+    stuck: set[frozenset[Place]] = set()
+    for move in due.replicate:
+        if move.tier != to:
+            continue
+        error = _replicate(site, move, result, stuck=_sources(site, move) in stuck)
+        if isinstance(error, SourceAway):
+            stuck.add(_sources(site, move))  # anew: one that was found damaged is none any more
+        elif isinstance(error, StoreUnavailable | NoRoom):
+            result.away[to] = str(error)
+            break
+    return result
+
+
+def settle(site: Site, run: str, *, tiers: Sequence[Tier], need_bytes: int = 0, away: Collection[str] = ()) -> Demoted:
+    """The last part of a pass over a run: releases what is proven below, and thins hot where it must. away: as sinking found."""
+    require_sound(site)
+    result = Demoted()
+    near = [tier.name for tier in slower(tiers) if tier.name not in away]
     result.pending.extend(
         Pending.of(f"a copy of our own of {run}@{found.record.step}", error)
-        for found, error in unshare_due(site, run, slower=slower)
+        for found, error in unshare_due(site, run, slower=near)
     )
     final = plan(site, run, tiers)
     if final.release:
@@ -89,6 +197,11 @@ def demote(
     except LakemarkError as error:
         result.pending.append(Pending.of(f"thinning {run}", error))
     return result
+
+
+def slower(tiers: Iterable[Tier]) -> list[Tier]:
+    """Those that have lanes."""
+    return [tier for tier in tiers if tier.tier_class != "hot"]
 
 
 def plan(site: Site, run: str, tiers: Iterable[Tier] | None = None) -> Moves:
@@ -131,26 +244,6 @@ def present(site: Site) -> tuple[list[Tier], list[Pending]]:
     return tiers, away
 
 
-def _replicate_all(site: Site, run: str, tiers: Sequence[Tier], result: Demoted) -> None:
-    """Round by round, as each makes the next possible; a tier that is out of reach once is not asked again, and answered."""
-    failed: set[tuple[str, str]] = set()
-    away = result.away
-    for _ in range(_ROUNDS):
-        # One that takes nothing is passed by like one that is away: what comes after it gets the records meanwhile.
-        due = plan(site, run, [tier for tier in tiers if tier.name not in away]).replicate
-        moves = [move for move in due if (move.record, move.tier) not in failed and move.tier not in away]
-        if not moves:
-            break
-        for move in moves:
-            if move.tier in away:
-                continue
-            error = _replicate(site, move, result)
-            if error is not None:
-                failed.add((move.record, move.tier))
-            if isinstance(error, (StoreUnavailable, NoRoom)):
-                away.add(move.tier)
-
-
 def _lasting(site: Site, tiers: Iterable[Tier], result: Demoted) -> list[Tier]:
     """Without those whose store removes objects by itself, or can't be asked: they are no survivors."""
     lasting: list[Tier] = []
@@ -164,8 +257,16 @@ def _lasting(site: Site, tiers: Iterable[Tier], result: Demoted) -> list[Tier]:
     return lasting
 
 
-def _replicate(site: Site, move: Move, result: Demoted) -> LakemarkError | None:
+def _sources(site: Site, move: Move) -> frozenset[Place]:
+    replicas = recorded(site.ledger.run(move.run), move.record).replicas
+    return frozenset(place for place, replica in replicas.items() if replica.sound and place.tier != move.tier)
+
+
+def _replicate(site: Site, move: Move, result: Demoted, *, stuck: bool) -> LakemarkError | None:
+    """stuck: another record has the same sources, and none of them answered."""
     try:
+        if stuck:
+            raise SourceAway("its sources did not answer just now", advice="It is tried again by the next pass.")
         replicate(site, move.run, move.record, to=move.tier)
     except LakemarkError as error:
         step = recorded(site.ledger.run(move.run), move.record).record.step

@@ -15,6 +15,7 @@ from lakemark.errors import (
     NotFound,
     Refused,
     SourceDamaged,
+    StoreUnavailable,
 )
 from lakemark.model.canonical import JSON
 from lakemark.model.entry import Contents, Draft
@@ -36,6 +37,14 @@ from lakemark.services.witness import Witness, read_back
 _TRIES: Final = 3
 _Put: TypeAlias = tuple[Stored, Mapping[str, JSON]]
 """What was stored, and how long that took: copied, and proven as the tier proves."""
+
+
+class SourceAway(StoreUnavailable):
+    """No source could be read just now, which says nothing of the target."""
+
+    @property
+    def kind(self) -> str:
+        return StoreUnavailable.__name__
 
 
 def replicate(site: Site, run: str, record: str, *, to: str) -> RecordState:
@@ -89,6 +98,8 @@ def _copy(site: Site, found: RecordState, target: CheckpointStore) -> _Put:
 def _none_left(found: RecordState, target: CheckpointStore, failures: Sequence[LakemarkError]) -> LakemarkError:
     """What is raised when no source was of use: one that may be later comes before one that is damaged."""
     for error in failures:
+        if isinstance(error, StoreUnavailable):
+            return SourceAway(str(error), advice=error.advice)
         if not isinstance(error, SourceDamaged | NotFound):
             return error
     shown = "; ".join(map(str, failures)) or "there is no other"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from typing import BinaryIO, Final
 
 from lakemark.errors import Corrupt, InDistress, LakemarkError, NotFound
@@ -241,8 +242,9 @@ def holds_of(ledger: Ledger) -> Callable[[str, str], bool]:
 
 
 def _of_tiers(site: Site) -> Iterator[Seen]:
-    for store in site.tiers.values():
-        base, more = _told_by(site, store)
+    stores = list(site.tiers.values())
+    told = site.at_once([partial(_told_by, site, store) for store in stores])
+    for store, (base, more) in zip(stores, told, strict=True):
         for branch, revision in (*(base or {}).items(), *more.items()):
             yield Seen(source=f"the copy in {store.name}", branch=branch, revision=revision)
 

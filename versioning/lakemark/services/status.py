@@ -232,6 +232,8 @@ def problems_of_data(note: DataNote) -> Iterator[Problem]:
 def problems_of_stores(note: StoreNote, *, assured: Mapping[str, bool], now: datetime) -> Iterator[Problem]:
     """Stores that the last pass saw removing things by themselves (red), or could not ask whether they do (amber).
 
+    And tiers that took nothing of it (amber).
+
     assured: the site's tiers: whether its own word is that nothing expires there. A rule that was seen outweighs it.
     """
     for name, one in note.expiring.items():
@@ -240,6 +242,11 @@ def problems_of_stores(note: StoreNote, *, assured: Mapping[str, bool], now: dat
         what, advice = expiring(name, one.expiry)
         seen = f"{what}; seen {ago(now - one.at)} ago"
         yield Problem(colour=RED if one.expiry.known else AMBER, what=seen, since=one.since, next=advice)
+    for name, shut in note.refusing.items():
+        if name in assured:
+            what = f"the tier {name} took nothing {ago(now - shut.at)} ago: {shut.why}"
+            advice = "It is tried again by each pass; the other tiers get the records meanwhile. Look at it and the way there."
+            yield Problem(colour=AMBER, what=what, since=shut.since, next=advice)
 
 
 def problems_of_watch(watch: WatchSeen, *, now: datetime, watched: Sequence[str] = ()) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ Whoever runs it second finds it done. A part that can't reach what it needs says
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -24,7 +24,7 @@ from lakemark.services.appending import checkpoint, require_clock, require_ident
 from lakemark.services.attempts import end_idle
 from lakemark.services.check_ledger import check_ledger
 from lakemark.services.commit import Committed
-from lakemark.services.demote import Pending, demote, present
+from lakemark.services.demote import Pending, demote_all, present
 from lakemark.services.find_saves import commit_found
 from lakemark.services.keep_ledger import keep_copies
 from lakemark.services.late_saves import late_saves
@@ -100,8 +100,7 @@ def sweep(
         if find:
             _part(result, "saves", lambda: _saves(site, result))
         return result
-    for name, store in site.tiers.items():
-        _part(result, f"tier {name}", partial(_ready, site, store, result))
+    _in_lanes(site, result, {f"tier {name}": partial(_ready, site, store) for name, store in site.tiers.items()})
     _part(result, "unfinished work", lambda: result.said.extend(finish(site)))
     _part(result, "the ledger's entries", lambda: result.said.extend(check_ledger(site)))
     if find:
@@ -119,20 +118,15 @@ def sweep(
     _part(result, "this node's journal", lambda: tidy_journal(site))
     if move:
         tiers, _ = present(site)
-        _part(result, "rules of stores", lambda: note_stores(site, [tier.name for tier in tiers]))
-        away: set[str] = set()
-        for run in site.ledger.runs():
-            # Both need the whole run: while it is in memory.
-            _part(result, f"linked files of {run}", partial(_suspects, site, run, result))
-            _part(result, f"replicas of {run}", partial(_demote, site, run, result, tiers, away=away))
+        away = _move(site, result, tiers)
+        _part(result, "the note of stores", lambda: note_stores(site, [one.name for one in tiers], refusing=away))
         collect(site, result)
     return result
 
 
-def _ready(site: Site, store: CheckpointStore, result: Swept) -> None:
+def _ready(site: Site, store: CheckpointStore) -> list[str]:
     anew = ready(site, store)
-    if anew is not None:
-        result.said.append(f"{store.name}: {anew}")
+    return [] if anew is None else [f"{store.name}: {anew}"]
 
 
 def finish(site: Site) -> list[str]:
@@ -174,26 +168,25 @@ def _suspects(site: Site, run: str, result: Swept) -> None:
 
 def collect(site: Site, result: Swept) -> None:
     """Drops what was released from shared tiers; after the grace, bytes nothing claims. Renews the copies of the ledger."""
-    for store in site.tiers.values():
-        if store.place.node is None:
-            _part(result, f"condemned bytes of {store.name}", partial(_collect, site, store, result))
+    shared = [store for store in site.tiers.values() if store.place.node is None]
+    _in_lanes(site, result, {f"condemned bytes of {one.name}": partial(_collect, site, one) for one in shared})
     _part(result, "copies of the ledger", partial(_copies, site, result))
 
 
-def _collect(site: Site, store: CheckpointStore, result: Swept) -> None:
+def _collect(site: Site, store: CheckpointStore) -> list[str]:
     require_sound(site)
     require_identity(site, store)
     require_clock(site, store)
     now, grace = site.now(), site.policies.grace
+    said: list[str] = []
     audit = _audit_due(site, store, now)
     if audit or unfinished(site, store):
-        result.said.extend(f"dropped the released {one[:12]} from {store.name}" for one in drop_released(site, store))
-    if not (audit or store.due(now=now, grace=grace + grace / LEEWAY)):
-        return
-    freed = store.collect(now=now, grace=grace, needed=_held_by(site, store))
-    site.journal.looked(_audited(store), at=now)
-    if freed:
-        result.said.append(f"freed {freed} bytes of {store.name}")
+        said += [f"dropped the released {one[:12]} from {store.name}" for one in drop_released(site, store)]
+    if audit or store.due(now=now, grace=grace + grace / LEEWAY):
+        freed = store.collect(now=now, grace=grace, needed=_held_by(site, store))
+        site.journal.looked(_audited(store), at=now)
+        said += [f"freed {freed} bytes of {store.name}"] if freed else []
+    return said
 
 
 def _audit_due(site: Site, store: CheckpointStore, now: datetime) -> bool:
@@ -225,6 +218,19 @@ def _part(result: Swept, what: str, work: Callable[[], object]) -> None:
         work()
     except LakemarkError as error:
         result.pending.append(Pending.of(what, error))
+
+
+def _in_lanes(site: Site, result: Swept, parts: Mapping[str, Callable[[], list[str]]]) -> None:
+    """Parts that wait for a tier each, side by side; what they say is said in order."""
+
+    def tried(what: str, work: Callable[[], list[str]]) -> Swept:
+        found = Swept()
+        _part(found, what, lambda: found.said.extend(work()))
+        return found
+
+    for found in site.at_once([partial(tried, what, work) for what, work in parts.items()]):
+        result.said += found.said
+        result.pending += found.pending
 
 
 def _data(site: Site, result: Swept) -> None:
@@ -259,14 +265,19 @@ def _rollbacks(site: Site, result: Swept) -> None:
         result.said.extend(rollback_apply.leftovers(site))
 
 
-def _demote(site: Site, run: str, result: Swept, tiers: Sequence[Tier], *, away: set[str]) -> None:
-    """Adds to `away` what took nothing: one slow or full tier costs a pass its time once."""
-    done = demote(site, run, tiers=tiers, need_bytes=result.need_bytes, away=away)
-    away |= done.away
-    result.replicated.extend(done.replicated)
-    result.released.extend(done.released)
-    result.thinned.extend(done.thinned)
-    result.pending.extend(done.pending)
+def _move(site: Site, result: Swept, tiers: Sequence[Tier]) -> Mapping[str, str]:
+    """Answers which tiers took nothing, and why."""
+
+    def first(run: str) -> None:
+        # Both need the whole run: while it is in memory.
+        _part(result, f"linked files of {run}", partial(_suspects, site, run, result))
+
+    done = demote_all(site, site.ledger.runs(), tiers=tiers, need_bytes=result.need_bytes, first=first)
+    result.replicated += done.replicated
+    result.released += done.released
+    result.thinned += done.thinned
+    result.pending += done.pending
+    return done.away
 
 
 def _orphans(site: Site, result: Swept, only: Collection[str] | None) -> None:

@@ -1,9 +1,10 @@
-"""Watch: what a node's service does. Four kinds of work that may run beside each other, so that none waits for another's server.
+"""Watch: what a node's service does. Kinds of work that may run beside each other, so that none waits for another's server.
 
 announced   commits what trainers announced                          as soon as they do
 found       looks through their directories                          when something changed there and was quiet, and in turn
 tended      opens runs, keeps pins, rollbacks and hot in order       in turn
-moved       replicates, reads back, releases, collects               after commits, and in turn
+to TIER     replicates to that tier: a kind of work for each tier    after commits, and in turn
+moved       reads back, releases, collects                           after those, and in turn
 
 Each is what `sweep` does, in smaller pieces: whoever comes second finds it done.
 """
@@ -25,7 +26,8 @@ from lakemark.model.ledger import RunState
 from lakemark.model.names import not_read, printable
 from lakemark.ports import Site
 from lakemark.ports.watching import Lookout
-from lakemark.services.demote import Pending, demote, present
+from lakemark.services.appending import require_identity
+from lakemark.services.demote import Pending, begin, present, settle, sink, tier_of
 from lakemark.services.find_announced import commit_announced
 from lakemark.services.find_saves import (
     commit_run,
@@ -40,7 +42,7 @@ from lakemark.services.looks import Looks
 from lakemark.services.lost_ledger import for_saving_of
 from lakemark.services.open_watched import open_watched
 from lakemark.services.problems import Problems
-from lakemark.services.rounds import Done
+from lakemark.services.rounds import Done, Work
 from lakemark.services.saves import Saves
 from lakemark.services.store_note import note_stores
 from lakemark.services.sweep import Swept, collect, sweep
@@ -88,12 +90,30 @@ class _Turns:
                     self._busy.discard(run)
 
 
+@dataclass(slots=True)
+class _Turn:
+    """Which runs one kind of work has done with, and as of which entry; all come again every five minutes."""
+
+    all_at: datetime | None = None
+    done: dict[str, int] = field(default_factory=dict)
+
+    def due(self, sequences: Mapping[str, int], now: datetime) -> list[str]:
+        """Those that changed, or are not done with."""
+        if _due(self.all_at, now, TEND_EVERY):
+            self.all_at, self.done = now, {}
+        self.done = {run: sequence for run, sequence in self.done.items() if run in sequences}
+        return [run for run, sequence in sequences.items() if self.done.get(run) != sequence]
+
+    def over(self, run: str, sequence: int) -> None:
+        self.done[run] = sequence
+
+
 class Watch:
     """stopping: set to begin no more work.
 
     say: told a line whenever something was done or changed for better or worse. Safe to be called by any thread.
 
-    moving: called when there is something to move, freshly committed.
+    moving: called when there is something to move, freshly committed. settling: when something was replicated.
     """
 
     def __init__(
@@ -110,6 +130,7 @@ class Watch:
         self.stopping = False
         self.say = say
         self.moving: Callable[[], None] = lambda: None
+        self.settling: Callable[[], None] = lambda: None
         self._turns = _Turns()
         self._looks = Looks()
         self._listening = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="lakemark-announced")
@@ -120,8 +141,9 @@ class Watch:
         self._data_turn = 0
         self._unclaimed: frozenset[str] = frozenset()
         self._collected_at: datetime | None = None
-        self._moved_all_at: datetime | None = None
-        self._moved: dict[str, int] = {}
+        self._sinking = {name: _Turn() for name in site.tiers if name != site.hot.name}
+        self._settling = _Turn()
+        self._refusing: dict[str, str] = {}
         self._waiting: dict[str, dict[Path, WaitingSave]] = {}
 
     # Saves
@@ -239,10 +261,57 @@ class Watch:
 
     # Replicas
 
+    def works(self) -> Mapping[str, Work]:
+        """Each kind of work by its name: what may be done beside the others, and by whom it does not matter."""
+        lanes = {f"to {name}": partial(self.sunk, name) for name in self._sinking}
+        return {"tended": self.tended, "announced": self.announced, "found": self.found, **lanes, "moved": self.moved}
+
+    def sunk(self, to: str, _: frozenset[str] | None) -> Done:
+        """Replicates to one tier what it lacks of the runs that changed or wait; every five minutes of all."""
+        turn = self._sinking[to]
+        runs = turn.due(self._sequences(), self.site.now())
+        if not runs:
+            return Done()
+        away: list[Pending] = []
+        with _gathering(away, f"tier {to}"):
+            require_identity(self.site, self.site.store(to))
+        self._note(f"tier {to}", away)
+        if away:
+            self._refusing[to] = away[0].why
+            return Done(transient=any(one.transient for one in away))
+        tiers = [tier_of(self.site, name) for name in self.site.tiers]
+        replicated, refusing, transient = False, "", False
+        for run in sorted(runs, key=partial(_oldest_alone, self.site)):
+            if self.stopping or refusing:
+                break
+            pending: list[Pending] = []
+            planned_at, own = self.site.ledger.run(run).sequence, 0
+            with _gathering(pending, f"replicas of {run}"):
+                done = sink(self.site, run, to=to, tiers=tiers)
+                own = len(done.replicated)
+                refusing = done.away.get(to, "")
+                replicated = replicated or bool(done.replicated)
+                self._swept(Swept(replicated=done.replicated))
+                pending += done.pending
+            self._note(f"replicas of {run} in {to}", pending)
+            if any(one.transient for one in pending):
+                transient = True
+            else:
+                # What others appended meanwhile was not planned with: then the run comes again.
+                now_at = self.site.ledger.run(run).sequence
+                turn.over(run, now_at if now_at - planned_at == own else planned_at)
+        if refusing:
+            self._refusing[to] = refusing
+        else:
+            self._refusing.pop(to, None)
+        if replicated:
+            self.settling()
+        return Done(transient=transient or bool(refusing))
+
     def moved(self, _: frozenset[str] | None) -> Done:
-        """What residence says, of the runs that changed or wait; every five minutes of all; every fifteen it collects."""
+        """Reads back and releases, of the runs that changed or wait; every five minutes of all; every fifteen it collects."""
         now = self.site.now()
-        transient = self._demoted(now)
+        transient = self._released(now)
         if _due(self._collected_at, now, COLLECT_EVERY) and not self.stopping:
             self._collected_at = now
             swept = Swept()
@@ -251,35 +320,34 @@ class Watch:
             self._note("collect", swept.pending)
         return Done(transient=transient)
 
-    def _demoted(self, now: datetime) -> bool:
+    def _released(self, now: datetime) -> bool:
         """Whether something was out of reach."""
-        sequences = self._sequences()
-        if _due(self._moved_all_at, now, TEND_EVERY):
-            self._moved_all_at, self._moved = now, {}
-        self._moved = {run: sequence for run, sequence in self._moved.items() if run in sequences}
-        runs = [run for run, sequence in sequences.items() if self._moved.get(run) != sequence]
+        runs = self._settling.due(self._sequences(), now)
         if not runs:
             return False
         tiers, away = present(self.site)
-        with _gathering(away, "rules of stores"):
-            note_stores(self.site, [tier.name for tier in tiers])
+        refusing = dict(self._refusing)
+        with _gathering(away, "the note of stores"):
+            note_stores(self.site, [tier.name for tier in tiers], refusing=refusing)
         self._note("tiers", away)
         transient = any(one.transient for one in away)
-        refusing: set[str] = set()
         for run in sorted(runs, key=partial(_oldest_alone, self.site)):
             if self.stopping:
                 break
             pending: list[Pending] = []
+            planned_at = self.site.ledger.run(run).sequence
             with _gathering(pending, f"replicas of {run}"):
-                done = demote(self.site, run, tiers=tiers, need_bytes=self._need_bytes(), away=refusing)
-                refusing |= done.away
-                self._swept(Swept(replicated=done.replicated, released=done.released, thinned=done.thinned))
+                done = begin(self.site, run, tiers)
+                if any(one.ok for one in done.rechecked):
+                    self.moving()  # what was suspect may be a source again
+                done.add(settle(self.site, run, tiers=tiers, need_bytes=self._need_bytes(), away=refusing))
+                self._swept(Swept(released=done.released, thinned=done.thinned))
                 pending += done.pending
             self._note(f"replicas of {run}", pending)
-            if refusing or any(one.transient for one in pending):
+            if any(one.transient for one in pending):
                 transient = True
             elif not away:
-                self._moved[run] = self.site.ledger.run(run).sequence
+                self._settling.over(run, planned_at)
         return transient
 
     def _need_bytes(self) -> int:

@@ -16,6 +16,8 @@ from lakemark.services.watch import Watch
 
 FORMAT: Final = "lakemark.watch/1"
 _LOOK_SECONDS: Final = 10.0
+_FINDING: Final = ("announced", "found", "tended")
+"""Rounds that replicate and release nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +51,17 @@ class Service:
         self._trouble: str | None = None
         every = pace.every.total_seconds()
         backoff = Backoff(least=every, most=max(every, pace.most.total_seconds()), jitter=pace.jitter)
-        self._announced = self._round("announced", watch.announced)
-        self._found = self._round("found", watch.found)
-        self._tended = self._round("tended", watch.tended, backoff)
-        self._moved = self._round("moved", watch.moved, backoff)
+        rounds = {name: self._round(name, work, _backoff_of(name, backoff)) for name, work in watch.works().items()}
+        self._announced, self._found = rounds["announced"], rounds["found"]
+        self._tended, self._moved = rounds["tended"], rounds["moved"]
         self._followed = self._round("followed", self._follow)
-        watch.moving = self._moved.ask
-        self._rounds = (self._announced, self._found, self._tended, self._moved, self._followed)
+        self._moving = [one for name, one in rounds.items() if name not in _FINDING]
+        watch.moving, watch.settling = self._move, self._moved.ask
+        self._rounds = (*rounds.values(), self._followed)
+
+    def _move(self) -> None:
+        for one in self._moving:
+            one.ask()
 
     def _round(self, name: str, work: Callable[[frozenset[str] | None], Done], backoff: Backoff | None = None) -> Round:
         every = self._pace.every.total_seconds()
@@ -166,3 +172,8 @@ def _round_view(one: Round, now: datetime, seconds: float) -> dict[str, JSON]:
         "took_seconds": None if one.took is None else round(one.took, 3),
         "failures": one.failures,
     }
+
+
+def _backoff_of(name: str, backoff: Backoff) -> Backoff | None:
+    """Rounds that wait for this node alone are never put off."""
+    return None if name in ("announced", "found") else backoff
