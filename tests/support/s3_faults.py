@@ -616,8 +616,11 @@ QUOTAS = {
     "backblaze": (403, "StorageCapExceeded"),
     "dell-ecs": (403, "QuotaExceeded"),
     "huawei": (403, "InsufficientStorageSpace"),
+    "another": (507, "Unheard"),
 }
 """vendor -> (status, code) with which it refuses what does not fit any more."""
+SAYING_SO = frozenset({"garage", "wasabi"})
+"""Of them those whose words alone tell."""
 
 
 def quota(vendor: str) -> Fault:
@@ -626,7 +629,7 @@ def quota(vendor: str) -> Fault:
 
     def fault(exchange: Exchange) -> None:
         if exchange.request.method in ("PUT", "POST"):
-            exchange.send(error(code, name, "quota exceeded: no space left"))
+            exchange.send(error(code, name, "the quota is exceeded" if vendor in SAYING_SO else "not now"))
 
     fault.__name__ = f"quota of {vendor}"
     return fault
