@@ -271,6 +271,16 @@ def test_keys_that_are_wrong_are_not_taken_for_missing_checksums(seaweedfs, s3_f
         wrong.blobs(tmp_path / "journal").create("files/x", b"x")
 
 
+def test_a_refusal_that_went_by_costs_no_checksums(bucket, s3_faults):
+    """What is refused with and without them says nothing of them."""
+    s3_faults.on(faults.status(403, "SignatureDoesNotMatch"), method="PUT", times=2)
+    with pytest.raises(Denied):
+        bucket.create("files/x", b"x")
+    assert bucket.create("files/x", b"x")
+    sent = s3_faults.asked(operation="PutObject")
+    assert "x-amz-checksum-crc32" in {name.lower() for name in sent[-1].headers}
+
+
 def test_a_store_that_refuses_all_writes_has_no_right_checksums(bucket, s3_faults):
     s3_faults.on(faults.status(400, "InvalidRequest"), method="PUT", times=None)
     with pytest.raises(Misconfigured):
