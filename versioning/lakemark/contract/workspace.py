@@ -233,7 +233,13 @@ def _moves_aside(scratch: Scratch) -> None:
     require(moved == (aside / "step-1",), f"move_aside answered {moved}")
     require((aside / "step-1/file").read_bytes() == b"step-1", "the moved file has other bytes")
     require(not workspace.exists(folder / "step-1"), "it is still where it was")
-    require(workspace.identities(folder) == before, "a rename changed a file's identity")
+    now = workspace.identities(folder)
+    require(now == before, "a rename changed a file's identity")
+    require(not any(map(workspace.is_gone, now)), "a file that lies there is said to be gone")
+    left = {one.place: workspace.is_gone(one) for one in before}
+    wanted = {str(folder / "step-1/file"): True, str(folder / "step-2/file"): False}
+    require(left == wanted, f"of what was moved, gone is said to be {left}")
+    require(all(one.ctime_ns for one in now), "a file's ctime is not told")
     require(workspace.move_aside([folder / "step-1"], aside) == moved, "called again, it does not answer the same")
     (folder / "step-1").mkdir()
     again = workspace.move_aside([folder / "step-1"], aside)
