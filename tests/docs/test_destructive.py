@@ -21,19 +21,19 @@ PORTS = {
     "HotStore": "adopt discard unshare clean",
     "Workspace": "restore restore_parts move_aside draft swap tidy write_run_file unspool save_json spooled",
     "Journal": "bind_directory forget_seen confirm forget_files forget_looks",
-    "Ledger": "take forward put_manifest set_aside",
+    "Ledger": "take forward put_manifest set_aside beat",
     "EntryCache": "forget",
     "DataVersions": "unpin delete_branch move_branch",
 }
 HARMLESS = {
     "CheckpointStore": "name tier_class kind domain place identity claim holds open verify due claimed strangers records "
-    "usage expires clock open_ledger ledger_slots load",
+    "usage free_space_bytes expires clock open_ledger ledger_slots load",
     "HotStore": "land naming settled changed path note_recorded recorded full",
     "Workspace": "matches alone points identities files require_keepable last_change digest read_run_file with_reads exists "
     "is_gone not_to_take load_json announcing survey same",
     "Journal": "remember known all_known doubtful unseen_files note_digest digest directory looked last_looked saw seen",
     "Ledger": "id tips tip contains heads_of needs_of reads_whole runs run site entries manifest objects append append_site "
-    "revision beyond is_whole bundle outline broken broken_branches",
+    "heartbeats revision beyond is_whole bundle outline broken broken_branches",
     "EntryCache": "tip rows extend",
     "DataVersions": "resolve pin pin_strength pins_seen readable branch_at head branches head_at movable diff list read "
     "altered",

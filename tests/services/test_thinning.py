@@ -56,6 +56,14 @@ def test_a_clock_that_jumped_ahead_makes_nothing_old(require_nothing_dropped):
     require_nothing_dropped(world)
 
 
+def test_where_retention_is_not_applied_nothing_is_dropped_for_room():
+    """`apply: false`, whatever a full hot may do: it says of its own whether it thins."""
+    world = full_world(RetentionPolicy(keep_last=1), 100, 200)
+    assert world.sweep(policies=replace(world.policies, apply=False)).thinned == []
+    assert world.sweep(policies=replace(world.policies, when_full="stop")).thinned == []
+    assert world.sweep().thinned == [world.at(100).record.id]
+
+
 def test_nor_does_it_end_a_hold(require_nothing_dropped):
     world = full_world(RetentionPolicy(keep_last=1), 100, 200)
     until = "2026-12-06T12:00:00Z"

@@ -63,7 +63,8 @@ retention:
 objectives: {rpo: 30m, rto: 10m, idle_after: 2d}
 watch: [{path: /train/out, run: llama-7b, data: data/main, seen_as: /workspace/out}]
 approval: {required: true, alone_after: 15m, expires_after: 24h, prune_share: 20%, allowed_signers: null}
-drill: {command: null, scratch_max: 500GiB}
+verify: {every: 30d, budget: 20%}
+drill: {every: 7d, command: null, timeout: 30m, scratch_max: 500GiB}
 flows: {task_runner: threads}
 serve: {token_file: null, proxy_header: null}
 limits: {cpus: 2, nice: 10, io_class: idle, bandwidth: null}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.settings import unused
+from lakemark.settings import half_used, unused
 from lakemark.settings.templates import PROFILES, render
 from lakemark.settings.unused import UNUSED, UNUSED_OF_TIERS
 from tests.settings.test_schema import WHOLE
@@ -19,6 +19,14 @@ def test_defaults_are_not_named(configured):
     assert list(unused(configured())) == []
     assert list(unused(configured(text=WHOLE))) == ["retention.apply"]
     assert list(unused(configured("retention: {max_delete: 20%}\nlimits: {cpus: 2}\n"))) == []
+
+
+def test_retention_is_named_where_somebody_wrote_it(configured):
+    """By `doctor` alone: `status` has nothing to do about it."""
+    assert list(half_used(configured())) == []
+    (said,) = half_used(configured("retention: {min_keep: 3}\n"))
+    assert said.startswith("retention ")
+    assert "nothing is pruned by it" in said
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -41,7 +49,9 @@ def test_so_has_what_the_examples_say(configured, example):
         ("retention: {apply: true, max_delete: 5%}", ["retention.max_delete", "retention.apply"]),
         ("objectives: {rpo: 1h, rto: 1h}", ["objectives.rto"]),
         ("approval: {prune_share: 30%, alone_after: 1m}", ["approval.prune_share"]),
+        ("verify: {every: 9d, budget: 5%}", ["verify.every", "verify.budget"]),
         ("drill: {command: python load.py, scratch_max: 1GiB}", ["drill.command", "drill.scratch_max"]),
+        ("drill: {every: 1d, timeout: 1h}", ["drill.every", "drill.timeout"]),
         ("flows: {task_runner: dask}", ["flows.task_runner"]),
         ("serve: {token_file: token, proxy_header: X-User}", ["serve.token_file", "serve.proxy_header"]),
         ("notify: {webhook: 'https://example.org/x'}", ["notify.webhook"]),
@@ -68,7 +78,7 @@ def readers(pattern):
     return [file.name for file in files if re.search(pattern, file.read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize("section", ["drill", "flows", "serve", "notify"])
+@pytest.mark.parametrize("section", ["verify", "drill", "flows", "serve", "notify"])
 def test_nothing_reads_a_section_that_is_named_whole(section):
     assert readers(rf"settings\.{section}\b") == []
 
@@ -79,11 +89,11 @@ def test_nothing_reads_the_single_keys(key):
 
 
 def test_nothing_asks_the_policies_for_what_is_only_passed_on():
-    assert readers(r"policies\.max_delete\b") == []
+    assert readers(r"policies\.(max_delete|read_back|drills|water|objectives\.rto)\b") == []
 
 
 def test_the_keys_that_are_looked_for_are_all_of_them():
-    whole = {"drill", "flows", "serve", "notify"}
+    whole = {"verify", "drill", "flows", "serve", "notify"}
     single = {key for section, keys in UNUSED.items() if section not in whole for key in keys}
     assert single == {"rto", "prune_share", "max_delete"}
 

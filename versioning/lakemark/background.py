@@ -13,6 +13,7 @@ from lakemark.settings import Settings
 if TYPE_CHECKING:
     from lakemark.adapters.holding import Held
     from lakemark.adapters.service_manager import ServiceManager
+    from lakemark.model.heartbeat import Heartbeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,13 @@ def watch_places(settings: Settings) -> WatchPlaces:
     """Where the node's service leaves its traces."""
     path = settings.ledger.path
     return WatchPlaces(held=path.with_suffix(".watch.pid"), state=path.with_suffix(".watch.json"))
+
+
+def heartbeats(settings: Settings) -> Mapping[str, Heartbeat]:
+    """What each node said of itself last, as far as this node's ledger has it. Loads no Git, where none of it is packed."""
+    from lakemark.adapters.git_nodes import heartbeats as said
+
+    return said(settings.ledger.path)
 
 
 def hold_watch(settings: Settings) -> Held:

@@ -284,6 +284,7 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
 
     saving: for whoever takes saves: a ledger that can't be opened is tried again each time it is asked, and raises then.
     """
+    from lakemark import __version__
     from lakemark.adapters.lanes import at_once
     from lakemark.adapters.local import LocalWorkspace
     from lakemark.services.soundness import GuardedLedger
@@ -313,6 +314,8 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
         default_branch=settings.data.branch if settings.data else None,
         simulated_clock=is_simulated(parts.environ),
         reads_only=parts.reads_only,
+        version=__version__,
+        address=socket.gethostname(),
         seconds=time.monotonic,
         progress=progress or Quiet(),
         at_once=at_once,

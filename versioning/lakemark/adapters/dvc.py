@@ -246,6 +246,9 @@ class DvcStore:
             file_system_free_share=space.file_system_free_share,
         )
 
+    def free_space_bytes(self) -> int | None:
+        return self.blobs.space().free_bytes
+
     def expires(self) -> Expiry | None:
         return self.blobs.expires()
 

@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 
 import pygit2
 
-from lakemark.adapters import git_copies, git_objects, git_pack, git_refs, git_tree
+from lakemark.adapters import git_copies, git_nodes, git_objects, git_pack, git_refs, git_tree
 from lakemark.adapters.files import (
     fsync_directory,
     is_shared,
@@ -42,6 +42,7 @@ from lakemark.errors import Corrupt, LakemarkError, Misconfigured, NotFound, Sto
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import SITE, Contents, Draft, Entry, Stamp, parsed
 from lakemark.model.fold import apply
+from lakemark.model.heartbeat import Heartbeat
 from lakemark.model.ledger import RunState
 from lakemark.model.names import is_run
 from lakemark.model.outline import Outline
@@ -166,7 +167,16 @@ class GitLedger:
 
     @property
     def id(self) -> str:
-        return self._id
+        try:
+            return self.site().id or self._id
+        except (Corrupt, StoreUnavailable):  # saves go on, into tiers of the ledger that this was made as
+            return self._id
+
+    def beat(self, node: str, change: Callable[[Heartbeat | None], Heartbeat]) -> Heartbeat:
+        return git_nodes.beat(self.path, node, change)
+
+    def heartbeats(self) -> Mapping[str, Heartbeat]:
+        return git_nodes.heartbeats(self.path)
 
     def close(self) -> None:
         """Lets go of the repository's files, as before unmounting."""

@@ -12,6 +12,7 @@ from typing import BinaryIO, Final
 
 from lakemark.adapters import git_objects
 from lakemark.adapters.files import make_directories, os_errors
+from lakemark.adapters.git_nodes import NODES
 from lakemark.errors import Corrupt, quoted
 
 _SIGNATURE: Final = b"# v2 git bundle\n"
@@ -20,7 +21,9 @@ _STEP_BYTES: Final = 2**20
 
 @contextmanager
 def bundled(path: Path, *, since: Collection[str] = ()) -> Iterator[BinaryIO]:
-    """All references and what they reach, in a file on the ledger's own file system. Raises Corrupt for damaged objects.
+    """All references but heartbeats, and what they reach, in a file on the ledger's file system.
+
+    Raises Corrupt for damaged objects.
 
     since: commits; what they reach is left out, with the references that lead no further.
 
@@ -31,7 +34,8 @@ def bundled(path: Path, *, since: Collection[str] = ()) -> Iterator[BinaryIO]:
         git_objects.put_back(path)  # what a git program pruned: this one knows of no copies
         make_directories(path / "lakemark")
     with os_errors(path), tempfile.TemporaryDirectory(dir=path / "lakemark", prefix="bundling.") as folder:
-        references = _git(path, ["show-ref", "--head"]).decode().splitlines()
+        every = _git(path, ["show-ref", "--head"]).decode().splitlines()
+        references = [line for line in every if not line.partition(" ")[2].startswith(NODES)]
         wanted = "".join(f"{line.partition(' ')[0]}\n" for line in references)
         needed: list[str] = []
         if since:

@@ -15,10 +15,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from lakemark.adapters import git_refs
 from lakemark.adapters.files import fsync_directory, make_directories, os_errors, write_atomic
 from lakemark.adapters.git_damage import DAMAGED, damaged_loose, set_damaged_aside
+from lakemark.adapters.git_nodes import NODES
 from lakemark.adapters.git_refs import RUNS, SITE
-from lakemark.errors import NotFound
+from lakemark.errors import Corrupt, NotFound
+from lakemark.model.entry import parsed
+from lakemark.model.outside import ledger_id
 
 _ID: Final = re.compile(r"^\s*id\s*=\s*([0-9a-zA-Z-]{8,64})\s*$", re.MULTILINE)
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}", re.ASCII)
@@ -73,7 +77,7 @@ def _settings(path: Path, identity: Callable[[], str | None], *, dry_run: bool) 
     taken = None if _has_branches(path) else identity()
     if found is not None and taken in (None, found[1]) and _readable(text) and "mirror = true" not in text:
         return []
-    known = taken or (found[1] if found else _required(identity()))
+    known = taken or (found[1] if found else _required(_of_site(path) or identity()))
     if not dry_run:
         from lakemark.adapters.git import CONFIGURATION
 
@@ -85,6 +89,24 @@ def _settings(path: Path, identity: Callable[[], str | None], *, dry_run: bool) 
         lines = (f"[{section}]\n" + "".join(f"\t{line}\n" for line in rows) for section, rows in sections.items())
         write_atomic(place, "".join(lines).encode())
     return [f"write the ledger's own settings, with its id {known}"]
+
+
+def _of_site(path: Path) -> str | None:
+    """What the site's branch says that the ledger is; None where it says nothing, or can't be read."""
+    import pygit2
+
+    from lakemark.adapters import git_tree
+
+    try:
+        repository = pygit2.Repository(str(path))
+        tip = git_refs.read(path, SITE)
+        for commit in git_tree.commits_after(repository, tip, None) or ():
+            _, entry, _ = git_tree.read_row(repository, commit)
+            if b'"founded"' in entry and (found := parsed(entry, None)[0]).kind == "founded":
+                return ledger_id(found.body.get("id"))
+    except (pygit2.GitError, KeyError, ValueError, Corrupt):
+        return None
+    return None
 
 
 def _has_branches(path: Path) -> bool:
@@ -122,6 +144,8 @@ def _references(path: Path, *, dry_run: bool) -> list[str]:
     said: list[str] = []
     folder = path / RUNS
     names = [RUNS + entry.name for entry in os.scandir(folder)] if folder.is_dir() else []
+    beats = path / NODES
+    names += [NODES + entry.name for entry in os.scandir(beats)] if beats.is_dir() else []
     for name in (*names, SITE):
         place = path / name
         if name.endswith(".lock") or not place.is_file():

@@ -15,14 +15,16 @@ from typing import Final, NoReturn
 
 from lakemark.adapters.files import fsync_directory, os_errors, remove_tree, rename_new, write_new
 from lakemark.adapters.git import GitLedger, Remote, init
+from lakemark.adapters.git_nodes import NODES
 from lakemark.adapters.git_refs import tips
 from lakemark.adapters.git_tree import git_errors, opened, read_blob
 from lakemark.errors import Denied, Misconfigured, NotFound, Refused, StoreUnavailable, quoted, without_secrets
 from lakemark.model.entry import Draft, Entry, Stamp
+from lakemark.model.heartbeat import Heartbeat
 from lakemark.model.ledger import RunState
 from lakemark.model.site_ledger import SiteState, TierSeen
 
-_BRANCHES: Final = ("refs/heads/runs/*:refs/heads/runs/*", "refs/heads/site:refs/heads/site")
+_BRANCHES: Final = ("refs/heads/runs/*:refs/heads/runs/*", "refs/heads/site:refs/heads/site", f"+{NODES}*:{NODES}*")
 _FETCH: Final = ("fetch", "--atomic", "--progress", "--no-tags", "--no-write-fetch-head")
 _PATIENCE: Final = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=30", "-c", "protocol.ext.allow=never")
 _QUIET: Final = {
@@ -61,6 +63,9 @@ class ReadOnlyLedger(GitLedger):
 
     def append_site(self, decide: Callable[[SiteState], Draft], stamp: Stamp) -> Entry:  # noqa: ARG002 - the port's
         _refuse("the site")
+
+    def beat(self, node: str, change: Callable[[Heartbeat | None], Heartbeat]) -> Heartbeat:  # noqa: ARG002 - the port's
+        _refuse(f"the heartbeat of {node}")
 
 
 def refresh(path: Path, remote: str, *, patience_seconds: float = 120.0) -> None:

@@ -81,6 +81,12 @@ def reads(path: Path, oid: str) -> bool:
     return True
 
 
+def forget_loose(path: Path, oid: str) -> None:
+    """Removes a loose object that nothing leads to any more."""
+    if len(oid) == _OID_DIGITS and not set(oid).difference("0123456789abcdef"):
+        _loose(path, oid).unlink(missing_ok=True)
+
+
 def put_back(path: Path) -> int:
     """Writes anew what the copies hold and the repository at `path` lacks, or has damaged; answers how many objects."""
     count = 0

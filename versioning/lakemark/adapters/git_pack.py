@@ -19,7 +19,7 @@ from typing import Final
 import pygit2
 from pygit2.enums import ObjectType
 
-from lakemark.adapters import git_objects, git_tree
+from lakemark.adapters import git_nodes, git_objects, git_tree
 from lakemark.adapters.files import (
     fsync_directory,
     make_directories,
@@ -93,7 +93,9 @@ def _pack(path: Path, repository: pygit2.Repository) -> int:
     # The copies' names first, then references, then what lies loose: so all that these lead to is listed, and what is
     # forgotten in the end is packed.
     copies = {name: git_objects.kept(path, name) for name in git_objects.names(path)}
-    tips = [str(reference.target) for reference in repository.references.iterator()]
+    # Heartbeats are replaced every few minutes: packed, each of them would stay.
+    named = (one for one in repository.references.iterator() if not one.name.startswith(git_nodes.NODES))
+    tips = [str(reference.target) for reference in named]
     loose = set(_loose(path))
     ours = _Kept(path)
     chosen = _reached(repository, tips, loose)

@@ -11,6 +11,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -52,6 +53,21 @@ def tips(repository: Path) -> Mapping[str, str]:
             if name == SITE or name.startswith(RUNS):
                 found.setdefault(name, commit)
     return {"site" if name == SITE else name.removeprefix(RUNS): found[name] for name in sorted(found)}
+
+
+def under(repository: Path, folder: str) -> list[tuple[str, str]]:
+    """References right below `folder`, which ends in a slash, with what they name; damaged ones are left out."""
+    names = {name for name, _ in _packed(repository) if name.startswith(folder)}
+    with os_errors(repository):
+        if (repository / folder).is_dir():
+            names |= {folder + entry.name for entry in os.scandir(repository / folder)}
+    found: list[tuple[str, str]] = []
+    for name in sorted(names):
+        with suppress(Corrupt):
+            oid = None if name.endswith(".lock") else read(repository, name)
+            if oid is not None:
+                found.append((name, oid))
+    return found
 
 
 def read(repository: Path, name: str) -> str | None:

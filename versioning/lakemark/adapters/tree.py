@@ -334,6 +334,9 @@ class TreeStore:
             file_system_free_share=free / total if total else None,
         )
 
+    def free_space_bytes(self) -> int | None:
+        return self._space.totals()[1]
+
     def expires(self) -> Expiry | None:
         return None
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from lakemark.cli.output import size
 from lakemark.errors import Denied, Incomplete, Misconfigured
 from lakemark.services.doctor import Examination, Noted
-from lakemark.settings import unused
+from lakemark.settings import half_used, unused
 
 if TYPE_CHECKING:
     from lakemark.cli.session import Session
@@ -73,7 +73,7 @@ def same_disk(here: Session) -> Iterator[tuple[str, str]]:
 
 
 def _unused(here: Session) -> str:
-    names = list(unused(here.parts.loaded))
+    names = [*unused(here.parts.loaded), *half_used(here.parts.loaded)]
     return Noted(f"this version does not act on {', '.join(names)}") if names else "none"
 
 

@@ -211,11 +211,13 @@ def _write(
 
 
 def _finish(here: Session, file: Path) -> Answer:
+    from lakemark.services.site_facts import found_site
     from lakemark.site import group_sharing, init_ledger
 
     made = Session(options=replace(here.options, config=file), environ=here.environ)
     with closing(made):
         init_ledger(made.parts)
+        found_site(made.site)
         rows = _claimed(here, made)
     path = str(made.settings.ledger.path)
     document = {"config": str(file), "ledger": path, "tiers": rows}

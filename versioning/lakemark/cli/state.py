@@ -111,12 +111,22 @@ def status() -> Answer:
             *view(here, watch),
         ],
         "waiting": [path for path, _ in waiting],
+        "nodes": _nodes(here),
         "now": to_text(rules.now),
     }
     lines = [*_lines(problems, runs, servers), *(f"{one['name']}: {one['detail']}" for one in view(here, watch))]
     if any(one.pid is not None for one in servers):
         lines += ["", *next_steps(here)]
     return Answer(document=document, lines=lines, exit_code=Incomplete.exit_code if red else 0)
+
+
+def _nodes(here: Session) -> list[dict[str, Any]]:
+    """What each node said of itself last; nothing where the ledger can't be read, which is said above."""
+    from lakemark.background import heartbeats
+
+    with suppress(LakemarkError, OSError):
+        return [{"node": node, **said.as_json()} for node, said in heartbeats(here.settings).items()]
+    return []
 
 
 def _distress(here: Session) -> Iterator[Problem]:

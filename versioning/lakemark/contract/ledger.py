@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from io import BytesIO
 from typing import BinaryIO, Final, TypeAlias
 
@@ -18,6 +19,7 @@ from lakemark.errors import LakemarkError, NotFound, Refused
 from lakemark.model.canonical import JSON
 from lakemark.model.checkpoint import File, Manifest
 from lakemark.model.entry import SITE, Clock, Contents, Draft, Entry, Means, Stamp
+from lakemark.model.heartbeat import Heartbeat
 from lakemark.model.ledger import Place, RunState
 from lakemark.model.record import DataRef, Record, record_for
 from lakemark.ports.ledger import Ledger
@@ -81,6 +83,43 @@ def _survives(opens: Opens) -> None:
     require(state.records[record.id].record == record, "the record came back changed")
     require(again.manifest(run, record.id) == _manifest(10), "the manifest came back changed")
     require([contents.record for _, contents in again.entries(run)][1] == record, "`entries` lacks the record")
+
+
+def _is_what_it_was_founded_as(opens: Opens) -> None:
+    ledger = opens()
+    known = ledger.site().id
+    said = known or "a-ledger-of-the-checks"
+    for number, identity in enumerate((said, "another-ledger")):
+        draft = Draft(kind="founded", body={"id": identity, "site": "checks"})
+        ledger.append_site(lambda _, draft=draft: draft, _stamp(f"founded:{number}"))  # type: ignore[misc]
+    require({ledger.id, opens().id} == {said}, f"it was founded as {said}, and is {ledger.id}, {opens().id}")
+
+
+def _replaces_heartbeats(opens: Opens) -> None:
+    ledger, before = opens(), opens().tips()
+
+    def after(last: Heartbeat | None, *, node: str, name: str) -> Heartbeat:
+        passes = {} if last is None else dict(last.passes)
+        return Heartbeat(node=node, at=_START, passes={**passes, name: _START}, free_bytes={"hot": len(passes)})
+
+    def work(worker: int) -> None:
+        for number in range(_EACH):
+            node, name = f"node-{worker % 2}", f"{worker}.{number}"
+            opens().beat(node, partial(after, node=node, name=name))
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        list(pool.map(work, range(_THREADS)))
+    for reader in (ledger, opens()):
+        found = reader.heartbeats()
+        sizes = {node: len(said.passes) for node, said in found.items() if node in ("node-0", "node-1")}
+        each = _THREADS // 2 * _EACH
+        require(sizes == {"node-0": each, "node-1": each}, f"heartbeats of two nodes were lost: {sizes}")
+    require(opens().tips() == before, "a heartbeat became history")
+    try:
+        ledger.beat("../site", lambda last: after(last, node="../site", name="x"))
+    except ValueError:
+        return
+    require(False, "a heartbeat was taken of what is no node's name")  # noqa: FBT003
 
 
 def _counts(opens: Opens) -> None:
@@ -367,5 +406,7 @@ CHECKS: Final = (
         _says_what_is_missing,
         probe=False,
     ),
+    Check("founded", "The id is what the site's branch said first.", _is_what_it_was_founded_as, probe=False),
+    Check("heartbeats", "A node's heartbeat is replaced, and no history.", _replaces_heartbeats, probe=False),
     Check("site", "The site has a branch of its own.", _has_a_site, probe=False),
 )

@@ -21,6 +21,8 @@ _PASS: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _PERMISSIONS: Final = re.compile(r"[0-7]{3}", re.ASCII)
 _DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,39}", re.ASCII)
 _DIRECTORY_OBJECT: Final = re.compile(r"[0-9a-f]{32}\.dir", re.ASCII)
+_NODE: Final = re.compile(r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*", re.ASCII)
+_LONGEST_NODE: Final = 63
 _LEDGER_ID: Final = re.compile(r"[0-9a-zA-Z-]{8,64}", re.ASCII)
 _LEDGER_SLOT: Final = re.compile(r"([a-z]{1,20})\.bundle", re.ASCII)
 
@@ -79,6 +81,14 @@ def run_name(value: object) -> str:
     if not isinstance(value, str) or not is_run(value):
         raise ValueError(f"{value!r:.80} is no run's name")
     return value
+
+
+def node_name(value: object) -> str:
+    """A node's name, as the configuration takes it: it is part of a reference's name, too."""
+    name = _exactly(value, _NODE, "a node's name")
+    if len(name) > _LONGEST_NODE or name.endswith(".lock"):
+        raise ValueError(f"{value!r:.80} is no node's name")
+    return name
 
 
 def permissions(value: object) -> int:

@@ -39,7 +39,7 @@ from lakemark.ports.local import (
     Verdict,
     Workspace,
 )
-from lakemark.ports.site import Approval, Objectives, Policies, Site, Watched
+from lakemark.ports.site import Approval, Drills, Objectives, Policies, ReadBack, Site, Watched, WaterMarks
 from lakemark.ports.store import (
     Checkpoint,
     CheckpointStore,
@@ -66,6 +66,7 @@ __all__ = [
     "DataDiff",
     "DataVersions",
     "Directory",
+    "Drills",
     "EntryCache",
     "Expiry",
     "Fetch",
@@ -91,6 +92,7 @@ __all__ = [
     "Progress",
     "Quiet",
     "Range",
+    "ReadBack",
     "Recogniser",
     "Restored",
     "RunFile",
@@ -106,5 +108,6 @@ __all__ = [
     "Usage",
     "Verdict",
     "Watched",
+    "WaterMarks",
     "Workspace",
 ]

@@ -9,6 +9,7 @@ from typing import BinaryIO, Protocol, runtime_checkable
 
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import Contents, Draft, Entry, Stamp
+from lakemark.model.heartbeat import Heartbeat
 from lakemark.model.ledger import RunState
 from lakemark.model.outline import Outline
 from lakemark.model.site_ledger import SiteState
@@ -47,7 +48,10 @@ class Ledger(Protocol):
 
     @property
     def id(self) -> str:
-        """Made with the ledger, for good: what a tier's identity file names as its owner."""
+        """Made with the ledger, for good: what a tier's identity file names as its owner.
+
+        What the site's branch says (its first `founded` entry); where it says nothing, or can't be read, what was kept beside.
+        """
 
     def tips(self) -> Mapping[str, str]:
         """Branch (a run's name, or `site`) -> revision of its newest entry."""
@@ -105,6 +109,16 @@ class Ledger(Protocol):
 
     def append_site(self, decide: Callable[[SiteState], Draft], stamp: Stamp) -> Entry:
         """The same on the site's branch."""
+
+    def beat(self, node: str, change: Callable[[Heartbeat | None], Heartbeat]) -> Heartbeat:
+        """Puts what `change` makes of the node's last heartbeat in its place; it is durable, and no part of the history.
+
+        Each node writes its own only; its processes take turns, and `change` may be called several times. Raises ValueError
+        for what is no node's name, Refused where only reading is allowed.
+        """
+
+    def heartbeats(self) -> Mapping[str, Heartbeat]:
+        """What each node said of itself last, as far as this copy of the ledger has it. What can't be read is left out."""
 
     def revision(self, branch: str, sequence: int) -> str:
         """Names the entry's commit in the ledger's own terms (a Git commit id). Raises NotFound."""

@@ -45,6 +45,35 @@ class Objectives:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadBack:
+    """How soon every byte of every replica is read back, and the share of the measured read rate that may take, in (0, 1]."""
+
+    every: timedelta = timedelta(days=30)
+    budget: Fraction = Fraction(1, 5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drills:
+    """How often a restore is tried from each tier. command: what proves that it loads, within `timeout`; None: nothing does.
+
+    scratch_max_bytes: the most that a drill restores at once.
+    """
+
+    every: timedelta = timedelta(days=7)
+    command: str | None = None
+    timeout: timedelta = timedelta(minutes=30)
+    scratch_max_bytes: int = 500 * 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaterMarks:
+    """Above `high` a tier releases what policy allows, down to `low`: bytes, or shares of its capacity; None: no mark."""
+
+    high: int | Fraction | None = None
+    low: int | Fraction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
     """A directory trainers save into.
 
@@ -87,7 +116,8 @@ class Watched:
 class Policies:
     """The site's rules. `residence` by tier name; `retention`: run pattern -> policy, `default` and `abandoned` among them.
 
-    ephemeral_hot: this node's hot is empty by design at each start.
+    ephemeral_hot: this node's hot is empty by design at each start. when_full: `thin` or `stop`, of hot. apply: False: what
+    retention would not keep is only said, never dropped, by nothing. water: by tier name; a tier without marks has none.
     """
 
     copies: int = 1
@@ -103,15 +133,20 @@ class Policies:
     when_full: str = "thin"
     ephemeral_hot: bool = False
     objectives: Objectives = field(default_factory=Objectives)
+    apply: bool = True
+    read_back: ReadBack = field(default_factory=ReadBack)
+    drills: Drills = field(default_factory=Drills)
+    water: Mapping[str, WaterMarks] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """One node's view of a site. `data` is None where there is no data versioning.
 
-    seconds: a monotonic stopwatch, for measuring how fast a tier reads. store_time: what a store's clock says now, as its last
-    answer told, whoever it was given to on this node; None where none told lately. Asks nobody. reads_only: nothing
-    may be appended from here.
+    seconds: a monotonic stopwatch, for measuring how long work takes. version: of this program. address: where other
+    nodes reach this one, if known.
+    store_time: what a store's clock says now, as its last answer told, whoever it was given to on this node; None where
+    none told lately. Asks nobody. reads_only: nothing may be appended from here.
     home: the folder of lakemark.yaml; run files lie in `home/runs`, plans in `home/plans`, spools in `home/spool`.
     """
 
@@ -134,6 +169,8 @@ class Site:
     default_branch: str | None = None
     simulated_clock: bool = False
     reads_only: bool = False
+    version: str | None = None
+    address: str | None = None
     seconds: Callable[[], float] = lambda: 0.0
     store_time: Callable[[], datetime | None] = lambda: None
     progress: Progress = field(default_factory=Quiet)

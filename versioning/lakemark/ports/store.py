@@ -188,6 +188,9 @@ class CheckpointStore(Protocol):
 
     def usage(self) -> Usage: ...
 
+    def free_space_bytes(self) -> int | None:
+        """Of the file system behind it, without listing anything there; None where there is none, or it is not told."""
+
     def expires(self) -> Expiry | None:
         """By what the place itself may remove what lies there after some time; None where it is sure that it does not."""
 

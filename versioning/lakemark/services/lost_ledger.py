@@ -10,6 +10,7 @@ from typing import BinaryIO, NoReturn
 from lakemark.errors import Corrupt, InDistress, LakemarkError, Misconfigured, NotFound, StoreUnavailable, Usage
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import Contents, Draft, Entry, Stamp
+from lakemark.model.heartbeat import Heartbeat
 from lakemark.model.ledger import RunState
 from lakemark.model.outline import Outline
 from lakemark.model.site_ledger import SiteState
@@ -74,6 +75,12 @@ class LostLedger:
 
     def put_manifest(self, run: str, record: str, manifest: Manifest) -> bool:  # noqa: ARG002
         self._refuse()
+
+    def beat(self, node: str, change: Callable[[Heartbeat | None], Heartbeat]) -> Heartbeat:  # noqa: ARG002
+        self._refuse()
+
+    def heartbeats(self) -> Mapping[str, Heartbeat]:
+        return {}
 
     def revision(self, branch: str, sequence: int) -> str:  # noqa: ARG002
         self._refuse()

@@ -7,6 +7,7 @@ requests, records by their ids, and the copy becomes part of the branch's histor
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from lakemark.errors import AnswerDamaged, Corrupt, LakemarkError, NotFound, Refused
@@ -24,6 +25,7 @@ from lakemark.services import pins
 from lakemark.services.appending import Settled, require_name
 from lakemark.services.orphans import Orphan, settle_orphan
 from lakemark.services.register_tiers import register_tier
+from lakemark.services.site_facts import found_site
 from lakemark.services.soundness import known_lacks, look, unguarded
 from lakemark.services.unclaim import absent, has_copy, holding, in_words, unclaim
 from lakemark.services.witness import is_transient, read_back
@@ -97,6 +99,8 @@ def recover(site: Site, *, dry_run: bool = False) -> Recovered:
     _count(before, after, result)
     given_up = _given_up(bare, result)
     _say(bare, before, after, result, given_up=given_up)
+    if after != before and not result.away:
+        _found(bare)
     _settle(bare, result)
     result.sources, result.away = list(dict.fromkeys(result.sources)), list(dict.fromkeys(result.away))
     return result
@@ -470,6 +474,12 @@ def _say(
         }
         _append(site, branch, Draft(kind="ledger_recovered", body=body), f"recovered:{site.ledger.tip(branch)}")
     site.progress.step("recover.said")
+
+
+def _found(site: Site) -> None:
+    """A site's branch that no copy had does not say which ledger it is: its tiers did."""
+    with suppress(LakemarkError):
+        found_site(site)
 
 
 def _settle(site: Site, result: Recovered) -> None:

@@ -14,6 +14,7 @@ from typing import BinaryIO, Final
 from lakemark.errors import Corrupt, InDistress, LakemarkError, NotFound
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import SITE, Contents, Draft, Entry, Stamp
+from lakemark.model.heartbeat import Heartbeat
 from lakemark.model.ledger import RunState
 from lakemark.model.outline import Outline
 from lakemark.model.record import require_own
@@ -167,6 +168,12 @@ class GuardedLedger:
 
     def put_manifest(self, run: str, record: str, manifest: Manifest) -> bool:
         return self.inner.put_manifest(run, record, manifest)
+
+    def beat(self, node: str, change: Callable[[Heartbeat | None], Heartbeat]) -> Heartbeat:
+        return self.inner.beat(node, change)
+
+    def heartbeats(self) -> Mapping[str, Heartbeat]:
+        return self.inner.heartbeats()
 
     def revision(self, branch: str, sequence: int) -> str:
         return self.inner.revision(branch, sequence)

@@ -33,6 +33,7 @@ from lakemark.services.open_watched import nobody_s
 from lakemark.services.orphans import Orphan, settle_orphan
 from lakemark.services.register_tiers import ready, require_named
 from lakemark.services.release import drop_released, drop_unclaimed, unfinished
+from lakemark.services.site_facts import beat, tell_site
 from lakemark.services.soundness import look, require_sound
 from lakemark.services.sources import note_suspect
 from lakemark.services.store_note import note_stores
@@ -42,6 +43,14 @@ from lakemark.services.waiting_saves import need_bytes, waiting_of
 
 AUDIT_EVERY: Final = timedelta(days=1)
 """How often a tier is looked through for what nothing uses and nobody condemned, which reads all of its listings."""
+_PASSES: Final = {
+    "find": "saves",
+    "data": "data versions",
+    "rollbacks": "rollbacks",
+    "tend": "unfinished work",
+    "copies": "copies of the ledger",
+}
+"""What a heartbeat calls the parts of a sweep."""
 LEEWAY: Final = 12
 """What was dropped goes within one part in so many of the grace after it, so that one look serves many drops."""
 
@@ -51,8 +60,8 @@ class Swept:
     """said: what was finished, undone, observed or pinned, a sentence each. abandoned: nobody goes on with it.
 
     unreadable: directories that were passed over, with why. passed_over: (path, record) of what was known and not read.
-    need_bytes: of the largest save that waits for room in hot. data_as_it_was: data versions were looked at, and nothing was
-    to be done about them.
+    ended: parts that ended, whatever they found. need_bytes: of the largest save that waits for room in hot.
+    data_as_it_was: data versions were looked at, and nothing was to be done about them.
     unclaimed: records that named trees of hot are of, and that had no entry: a crash fell in between, or a commit is under way.
     """
 
@@ -68,6 +77,7 @@ class Swept:
     pending: list[Pending] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     unclaimed: frozenset[str] = frozenset()
+    ended: set[str] = field(default_factory=set)
     need_bytes: int = 0
 
 
@@ -101,6 +111,7 @@ def sweep(
             _part(result, "saves", lambda: _saves(site, result))
         return result
     _in_lanes(site, result, {f"tier {name}": partial(_ready, site, store) for name, store in site.tiers.items()})
+    _part(result, "what the site says of itself", lambda: result.said.extend(tell_site(site)))
     _part(result, "unfinished work", lambda: result.said.extend(finish(site)))
     _part(result, "the ledger's entries", lambda: result.said.extend(check_ledger(site)))
     if find:
@@ -121,6 +132,8 @@ def sweep(
         away = _move(site, result, tiers)
         _part(result, "the note of stores", lambda: note_stores(site, [one.name for one in tiers], refusing=away))
         collect(site, result)
+    # A part that a server kept from ending is seen by its pass being old; what each part said is in `pending`.
+    beat(site, passes=[name for name, part in _PASSES.items() if part in result.ended])
     return result
 
 
@@ -218,6 +231,8 @@ def _part(result: Swept, what: str, work: Callable[[], object]) -> None:
         work()
     except LakemarkError as error:
         result.pending.append(Pending.of(what, error))
+    else:
+        result.ended.add(what)
 
 
 def _in_lanes(site: Site, result: Swept, parts: Mapping[str, Callable[[], list[str]]]) -> None:
@@ -231,6 +246,7 @@ def _in_lanes(site: Site, result: Swept, parts: Mapping[str, Callable[[], list[s
     for found in site.at_once([partial(tried, what, work) for what, work in parts.items()]):
         result.said += found.said
         result.pending += found.pending
+        result.ended |= found.ended
 
 
 def _data(site: Site, result: Swept) -> None:

@@ -21,7 +21,7 @@ def thin(site: Site, run: str, *, need_bytes: int = 0) -> list[str]:
     Never the newest, a held record, the target of an open rollback, or what gives no room back: all its files are the
     trainer's still, under other names. Raises Refused where a clock is wrong: nothing is deleted then.
     """
-    if site.policies.when_full != "thin" or not site.hot.full(need_bytes):
+    if not site.policies.apply or site.policies.when_full != "thin" or not site.hot.full(need_bytes):
         return []
     state = site.ledger.run(run)
     why = forbidden(state, site.now())

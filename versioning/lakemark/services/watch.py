@@ -44,6 +44,7 @@ from lakemark.services.open_watched import open_watched
 from lakemark.services.problems import Problems
 from lakemark.services.rounds import Done, Work
 from lakemark.services.saves import Saves
+from lakemark.services.site_facts import beat
 from lakemark.services.store_note import note_stores
 from lakemark.services.sweep import Swept, collect, sweep
 from lakemark.services.tend_data import data_pause
@@ -137,6 +138,7 @@ class Watch:
         self._looking = ThreadPoolExecutor(_LOOKED_THROUGH_AT_ONCE, thread_name_prefix="lakemark-found")
         self._count = Lock()
         self._tended_at: datetime | None = None
+        self._ended: set[str] = set()
         self._data_looked = self._data_next = datetime.min.replace(tzinfo=UTC)
         self._data_turn = 0
         self._unclaimed: frozenset[str] = frozenset()
@@ -257,6 +259,8 @@ class Watch:
                 self._data_looked, self._data_next = now, now + wait.span - TEND_EVERY / 10
             self._swept(swept)
             self._note("tend", swept.pending)
+            ended, self._ended = self._ended, set()
+            beat(site, passes=ended)
         return Done(transient=any(one.transient for one in opened.pending))
 
     # Replicas
@@ -373,6 +377,8 @@ class Watch:
     def ended(self, name: str, error: Exception | None) -> None:
         """A round, or a chore of the service, ended well, or by something that no part of it explains."""
         self._note(f"round {name}", [_unexpected(f"{name!r} of the service", error)] if error else [])
+        if error is None:
+            self._ended.add(name)
 
     def _note(
         self, scope: str, found: Iterable[Pending], *, whole: bool = True, patience: timedelta = timedelta(0)

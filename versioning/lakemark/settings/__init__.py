@@ -39,7 +39,7 @@ from lakemark.settings.search import find
 from lakemark.settings.templates import PROFILES, render
 from lakemark.settings.tiers import DirectoryTier, HotTree, S3Tier, Tier, TierSettings
 from lakemark.settings.units import bytes_of
-from lakemark.settings.unused import unused
+from lakemark.settings.unused import half_used, unused
 
 __all__ = [
     "PROFILES",
@@ -73,6 +73,7 @@ __all__ = [
     "clock_from",
     "credentials",
     "find",
+    "half_used",
     "is_loopback",
     "is_simulated",
     "lakefs_credentials",

@@ -117,12 +117,32 @@ class ApprovalSettings(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class VerifySettings(Section):
+    """Each byte of each replica is read back within `every`, with at most the share `budget` of the measured read rate."""
+
+    what: ClassVar[str] = "verify"
+
+    every: Annotated[Duration, Default("30d")]
+    budget: Annotated[Share, Default("20%")]
+
+    def problems(self) -> Iterator[Problem]:
+        """A budget that reads nothing."""
+        if not self.budget:
+            yield Problem(("budget",), "must be more than 0%, or nothing would ever be read back")
+
+
+@dataclass(frozen=True, kw_only=True)
 class DrillSettings(Section):
-    """`command` proves that a restored checkpoint loads; `scratch_max` bounds what a drill restores."""
+    """Each tier is restored from within `every`. `command` proves within `timeout` that a restored checkpoint loads.
+
+    `scratch_max` bounds what a drill restores.
+    """
 
     what: ClassVar[str] = "drill"
 
+    every: Annotated[Duration, Default("7d")]
     command: Annotated[Command | None, Default(None)]
+    timeout: Annotated[Duration, Default("30m")]
     scratch_max: Annotated[Size, Default("500GiB")]
 
 

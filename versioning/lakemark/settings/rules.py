@@ -8,7 +8,7 @@ from fractions import Fraction
 from lakemark.errors import Misconfigured
 from lakemark.model.residence import Admit, Residence
 from lakemark.model.retention import Best, RetentionPolicy
-from lakemark.ports import Approval, Objectives, Policies, Strength
+from lakemark.ports import Approval, Drills, Objectives, Policies, ReadBack, Strength, WaterMarks
 from lakemark.settings.policies import AdmitSettings, BestSettings, PolicySettings, ResidenceSettings
 from lakemark.settings.schema import Settings
 from lakemark.settings.tiers import HotTree
@@ -47,7 +47,20 @@ def policies(settings: Settings) -> Policies:
         objectives=Objectives(
             rpo=settings.objectives.rpo, rto=settings.objectives.rto, idle_after=settings.objectives.idle_after
         ),
-        when_full=hot.when_full if retention.apply else "stop",  # `apply: false` deletes nothing by policy
+        when_full=hot.when_full,
+        apply=retention.apply,
+        read_back=ReadBack(every=settings.verify.every, budget=Fraction(settings.verify.budget)),
+        drills=Drills(
+            every=settings.drill.every,
+            command=settings.drill.command,
+            timeout=settings.drill.timeout,
+            scratch_max_bytes=settings.drill.scratch_max,
+        ),
+        water={
+            name: WaterMarks(high=tier.high_water, low=tier.low_water)
+            for name, tier in settings.tiers.items()
+            if tier.high_water is not None
+        },
     )
 
 

@@ -19,6 +19,7 @@ from lakemark.settings.parts import (
     ObjectiveSettings,
     SandboxSettings,
     ServeSettings,
+    VerifySettings,
     WatchSettings,
 )
 from lakemark.settings.policies import RESIDENCE, ResidenceSettings, RetentionSettings
@@ -72,6 +73,7 @@ class Settings(Section):
     objectives: Annotated[ObjectiveSettings, Default({})]
     watch: Annotated[tuple[WatchSettings, ...], Default([])]
     approval: Annotated[ApprovalSettings, Default({})]
+    verify: Annotated[VerifySettings, Default({})]
     drill: Annotated[DrillSettings, Default({})]
     flows: Annotated[FlowSettings, Default({})]
     serve: Annotated[ServeSettings, Default({})]

@@ -10,7 +10,8 @@ UNUSED: Final[Mapping[str, tuple[str, ...]]] = {
     "retention": ("max_delete",),
     "objectives": ("rto",),
     "approval": ("prune_share",),
-    "drill": ("command", "scratch_max"),
+    "verify": ("every", "budget"),
+    "drill": ("every", "command", "timeout", "scratch_max"),
     "flows": ("task_runner",),
     "serve": ("token_file", "proxy_header"),
     "notify": ("webhook", "heartbeat"),
@@ -31,3 +32,9 @@ def unused(loaded: Loaded) -> Iterator[str]:
         if name == "retention" and given["apply"] and ("retention", "apply") in loaded.sources:
             # Not applying is what happens; who says that it be applied counts on deletions.
             yield "retention.apply"
+
+
+def half_used(loaded: Loaded) -> Iterator[str]:
+    """Keys given in the file that have less effect than their name promises, and which: `doctor` says so, nobody is alarmed."""
+    if any(keys[:1] == ("retention",) for keys in loaded.sources):
+        yield "retention (what is kept, admitted and thinned goes by it; nothing is pruned by it yet)"

@@ -313,6 +313,9 @@ class MemoryHot:
     def strangers(self) -> tuple[str, ...]:
         return ()
 
+    def free_space_bytes(self) -> int | None:
+        return self.usage().free_bytes
+
     def usage(self) -> Usage:
         used = sum(sealed.checkpoint.manifest.size_bytes for sealed in self._tier.sealed.values())
         return Usage(used_bytes=used, capacity_bytes=None, file_system_free_share=self.free_share)

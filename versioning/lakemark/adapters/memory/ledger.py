@@ -16,8 +16,10 @@ from lakemark.model.canonical import JSON, canonical, digest, parse
 from lakemark.model.checkpoint import Manifest
 from lakemark.model.entry import SITE, Contents, Draft, Entry, Stamp, parsed, settled
 from lakemark.model.fold import apply
+from lakemark.model.heartbeat import Heartbeat
 from lakemark.model.ledger import RunState
 from lakemark.model.outline import Outline
+from lakemark.model.outside import node_name
 from lakemark.model.requests import Requests
 from lakemark.model.site_ledger import SiteState
 from lakemark.ports.ledger import BrokenEntry
@@ -69,6 +71,7 @@ class MemoryLedger:
         self._runs: dict[str, RunState] = {}
         self._outlines: dict[str, tuple[str | None, Outline]] = {}
         self._site = SiteState()
+        self._beats: dict[str, bytes] = {}
         self._manifests: dict[tuple[str, str], Manifest] = {}
         self._objects: dict[tuple[str, str, str], Mapping[str, str]] = {}
         self._damaged: set[tuple[str, str]] = set()
@@ -76,7 +79,18 @@ class MemoryLedger:
 
     @property
     def id(self) -> str:
-        return self._id
+        return self._site.id or self._id
+
+    def beat(self, node: str, change: Callable[[Heartbeat | None], Heartbeat]) -> Heartbeat:
+        with self._lock:
+            last = self._beats.get(node_name(node))
+            new = change(None if last is None else Heartbeat.from_json(parse(last)))
+            self._beats[node] = canonical(new.as_json())
+            return new
+
+    def heartbeats(self) -> Mapping[str, Heartbeat]:
+        with self._lock:
+            return {node: Heartbeat.from_json(parse(said)) for node, said in self._beats.items()}
 
     def tips(self) -> Mapping[str, str]:
         with self._lock:

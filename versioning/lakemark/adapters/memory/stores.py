@@ -181,6 +181,9 @@ class MemoryStore:
                 raise NotFound(f"{self.name} does not hold {record[:12]}", advice="See `lakemark ls`.")
             return found
 
+    def free_space_bytes(self) -> int | None:
+        return self.usage().free_bytes
+
     def usage(self) -> Usage:
         with self._reached() as shelf:
             used = sum(len(data) for data in shelf.objects.values())

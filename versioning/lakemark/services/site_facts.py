@@ -1,0 +1,144 @@
+"""What the site says of itself, by entries that are appended when something turns, and by heartbeats that are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import fields, replace
+from datetime import timedelta
+from hashlib import sha256
+
+from lakemark.errors import LakemarkError
+from lakemark.model.canonical import JSON, canonical
+from lakemark.model.entry import LEVEL, Draft
+from lakemark.model.heartbeat import Heartbeat
+from lakemark.model.instants import duration_text
+from lakemark.model.retention import Best, RetentionPolicy
+from lakemark.model.site_ledger import SiteState
+from lakemark.ports import Policies, Site
+from lakemark.services.appending import Settled, require_writable
+from lakemark.services.observe import watched
+
+
+def found_site(site: Site) -> bool:
+    """Says on the site's branch what the ledger is, where that does not say it yet. Raises Refused; True: it does now."""
+
+    def decide(state: SiteState) -> Draft:
+        require_writable(state)
+        if state.id is not None:
+            raise Settled(None)
+        return Draft(kind="founded", body={"id": identity, "site": site.name})
+
+    if site.ledger.site().id is not None:
+        return False
+    identity = site.ledger.id
+    with suppress(Settled):
+        site.ledger.append_site(decide, site.stamp(f"founded:{identity}"))
+        return True
+    return False
+
+
+def tell_site(site: Site) -> list[str]:
+    """Appends what turned: the ledger's identity, the policy in force, this node. A sentence each. Raises Refused."""
+    said = ["the site says now which ledger this is"] if found_site(site) else []
+    if _set_policy(site):
+        said.append("another retention policy is in force")
+    _see_node(site)
+    return said
+
+
+def policy_text(policies: Policies) -> str:
+    """What retention keeps, as canonical JSON: the same text is the same policy, however its file spells it."""
+    rules: dict[str, JSON] = {pattern: _rule(one) for pattern, one in policies.retention.items()}
+    kept: dict[str, JSON] = {"retention": rules, "zone": policies.retention_zone, "min_keep": policies.min_keep}
+    return canonical(kept).decode()
+
+
+def beat(site: Site, *, passes: Iterable[str] = ()) -> None:
+    """Replaces this node's heartbeat: `passes` ended well just now. Never raises: nothing waits for it."""
+    if site.reads_only:
+        return
+    with suppress(LakemarkError, ValueError):
+        now = site.now()
+        looked = {
+            f"{repository}/{branch}": at
+            for repository, branch in watched(site)
+            if (at := site.journal.last_looked(f"branch:{repository}/{branch}")) is not None
+        }
+        free = dict(_free(site))
+
+        def change(before: Heartbeat | None) -> Heartbeat:
+            known = before or Heartbeat(node=site.node, at=now)
+            done = {**known.passes, **dict.fromkeys(passes, now)}
+            return replace(known, node=site.node, at=now, passes=done, looked=looked, free_bytes=free)
+
+        site.ledger.beat(site.node, change)
+
+
+def _set_policy(site: Site) -> bool:
+    text = policy_text(site.policies)
+    policy = sha256(text.encode()).hexdigest()
+
+    def decide(state: SiteState) -> Draft:
+        require_writable(state)
+        if state.policies and state.policies[-1].policy == policy:
+            raise Settled(None)
+        return Draft(kind="policy_set", body={"policy": policy, "text": text})
+
+    known = site.ledger.site()
+    if known.policies and known.policies[-1].policy == policy:
+        return False
+    with suppress(Settled):
+        site.ledger.append_site(decide, site.stamp(f"policy:{policy}:{known.sequence}"))
+        return bool(known.policies)
+    return False
+
+
+def _see_node(site: Site) -> None:
+    body: dict[str, JSON] = {
+        "node": site.node,
+        "version": site.version,
+        "level": LEVEL,
+        "address": site.address,
+    }
+
+    def told(state: SiteState) -> bool:
+        seen = state.nodes.get(site.node)
+        return seen is not None and (seen.version, seen.level, seen.address) == (
+            site.version,
+            LEVEL,
+            site.address,
+        )
+
+    def decide(state: SiteState) -> Draft:
+        require_writable(state)
+        if told(state):
+            raise Settled(None)
+        return Draft(kind="node_seen", body=body)
+
+    known = site.ledger.site()
+    if not told(known):
+        with suppress(Settled):
+            site.ledger.append_site(decide, site.stamp(f"node:{site.node}:{known.sequence}"))
+
+
+def _free(site: Site) -> Iterator[tuple[str, int]]:
+    for name, store in site.tiers.items():
+        with suppress(LakemarkError):  # one that is away says nothing; the others do
+            free = store.free_space_bytes()
+            if free is not None:
+                yield name, free
+
+
+def _rule(policy: RetentionPolicy) -> dict[str, JSON]:
+    return {field.name: _shown(getattr(policy, field.name)) for field in fields(policy)}
+
+
+def _shown(value: object) -> JSON:
+    if isinstance(value, timedelta):
+        return duration_text(value)
+    if isinstance(value, tuple):
+        return [_shown(one) for one in value]
+    if isinstance(value, Best):
+        return {"metric": value.metric, "mode": value.mode, "keep": value.keep}
+    return value if isinstance(value, str | int | float) or value is None else str(value)
