@@ -25,6 +25,7 @@ LINES = [
     "init .",
     "init other --profile laptop",
     "doctor",
+    "doctor --as-user root",
     "demo --dir d",
     "down",
 ]

@@ -52,6 +52,7 @@ def people(machine):
     group = machine.group("team")
     return SimpleNamespace(
         group=group,
+        root=machine.root,
         keeper=machine.account("keeper", group, umask=0o077),
         ana=machine.account("ana", group, umask=0o027),
         ben=machine.account("ben", group, umask=0o077),
@@ -140,3 +141,106 @@ def test_an_account_outside_the_group_gets_nothing(site):
             path = os.path.join(folder, name)
             if not os.path.islink(path):
                 assert site.eve("cat", path, code=None).returncode != 0, path
+
+
+def looked_at(site, account, *, by=None, who=(), code=0):
+    words = [word for one in who for word in ("--who", one)]
+    document = site.lakemark(by or site.root, "doctor", "--as-user", account.name, *words, code=code)
+    return {one["name"].partition(": ")[2]: one for one in document["checks"]}
+
+
+def followed(site, advice):
+    """Does what is said, as whom it is said."""
+    name = advice.removeprefix("as ").partition(": ")[0] if advice.startswith("as ") else None
+    by = {one.name: one for one in (site.keeper, site.ana, site.ben)}.get(name, site.root)
+    by("sh", "-c", advice.partition(": ")[2] if name else advice)
+
+
+def test_doctor_says_that_an_account_may_do_all_of_it(site):
+    site.train(site.ana, 100)
+    site.lakemark(site.keeper, "sweep")
+    checks = looked_at(site, site.ben, code=4)
+    assert [name for name, one in checks.items() if not one["ok"]] == ["Git's trust in the ledger"]
+    followed(site, checks["Git's trust in the ledger"]["advice"])
+    checks = looked_at(site, site.ben)
+    assert {"run files", "announcing saves", "writing the ledger", "keeping hot", "keeping cold"} <= set(checks)
+    assert looked_at(site, site.ben, by=site.ben).keys() == checks.keys()
+    # Nothing of root's was left behind, and nothing was changed.
+    owners = {os.lstat(os.path.join(top, name)).st_uid for top, _, names in os.walk(site.home) for name in names}
+    assert owners <= {site.keeper.uid, site.ana.uid}
+
+
+SPOILT = {
+    "configuration": ("lakemark.yaml", 0o600),
+    "run files": ("runs/llama.json", 0o600),
+    "announcing saves": ("spool/llama", 0o2750),
+    "reading the ledger": ("ledger.git", 0o700),
+    "writing the ledger": ("ledger.git/refs/heads/runs", 0o2755),
+    "locks, journal and index": ("ledger.git/lakemark/locks/llama", 0o600),
+    "journal": ("ledger.journal.sqlite", 0o640),
+    "hot": ("hot/.lakemark", 0o2750),
+    "cold": ("cold", 0o700),
+    "home": ("runs", 0o2750),
+}
+
+
+def test_doctor_names_place_right_and_the_line_that_gives_it(site):
+    site.train(site.ana, 100)
+    site.lakemark(site.keeper, "sweep")
+    trust(site, site.ben)
+    looked_at(site, site.ben)
+    for what, (path, mode) in SPOILT.items():
+        place = site.home / path
+        os.chmod(place, mode)
+        checks = looked_at(site, site.ben, code=4)
+        wrong = [one for one in checks.values() if not one["ok"]]
+        assert wrong, what
+        for one in wrong:
+            assert str(place) in one["detail"], (what, one)
+            assert f"{mode:04o}" in one["detail"], (what, one)
+            assert site.ben.name in one["detail"], (what, one)
+            followed(site, one["advice"])
+        looked_at(site, site.ben)
+    assert os.stat(site.home / "cold").st_mode & 0o007 == 0
+
+
+def test_many_closed_folders_take_one_line(site):
+    trust(site, site.ben)
+    for folder in (site.home / "ledger.git" / "objects").iterdir():
+        folder.chmod(0o755)
+    checks = looked_at(site, site.ben, code=4)
+    (wrong,) = [one for one in checks.values() if not one["ok"]]
+    assert "more place(s)" in wrong["detail"]
+    assert len(wrong["advice"]) < 300
+    followed(site, wrong["advice"])
+    looked_at(site, site.ben)
+
+
+def test_an_account_that_is_not_in_the_group_is_told_to_join_it(site, machine):
+    newcomer = machine.account(f"new{site.home.name[-2:].strip('-')}")
+    checks = looked_at(site, newcomer, code=4)
+    wrong = {one["advice"] for one in checks.values() if not one["ok"] and "Git" not in one["detail"]}
+    assert wrong == {f"usermod -aG {site.group} {newcomer.name}"}
+    followed(site, wrong.pop())
+    newcomer = machine.again(newcomer.name)
+    trust(site, newcomer)
+    looked_at(site, newcomer)
+
+
+def test_a_trainer_and_a_reader_need_no_more_than_what_they_do(site):
+    hot = site.home / "hot"
+    hot.chmod(0o2750)
+    assert not looked_at(site, site.ana, code=4)["keeping hot"]["ok"]
+    assert "keeping hot" not in looked_at(site, site.ana, who=["trainer"])
+    trust(site, site.ana)
+    assert "writing the ledger" not in looked_at(site, site.ana, who=["trainer", "reader"])
+
+
+def test_an_unknown_account_role_and_somebody_else_s(site):
+    unknown = site.lakemark(site.root, "doctor", "--as-user", "nobody-of-that-name", code=2)["error"]
+    assert "nobody-of-that-name" in unknown["message"]
+    assert site.lakemark(site.root, "doctor", "--as-user", site.ben.name, "--who", "king", code=2)["error"]["advice"]
+    assert site.lakemark(site.root, "doctor", "--who", "reader", code=2)["error"]["advice"]
+    other = site.lakemark(site.ana, "doctor", "--as-user", site.ben.name, code=8)["error"]
+    assert site.ben.name in other["advice"]
+    assert "sudo" in other["advice"]

@@ -15,6 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 _VIEW = """
 set -e
+mask=$(umask)
+umask 022
 mount --make-rprivate /
 top=$1 inside=$2; shift 2
 kept=$(mktemp -d)
@@ -24,6 +26,7 @@ mkdir -p "$inside"
 mount --bind "$kept" "$inside"
 umount "$kept"
 rmdir "$kept"
+umask "$mask"
 exec "$@"
 """
 
@@ -88,6 +91,11 @@ class Machine:
     def group(self, name):
         name = f"lm{self._word}{name}"
         _run("groupadd", name)
+        self._made.append(("groupdel", name))
+        return name
+
+    def later(self, name):
+        """A group that the test makes itself: here it is only removed."""
         self._made.append(("groupdel", name))
         return name
 

@@ -22,6 +22,8 @@ from lakemark.errors import (
     NoRoom,
     NotFound,
     StoreUnavailable,
+    Usage,
+    quoted,
     without_secrets,
 )
 from lakemark.ports import (
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from lakemark.adapters.heard_clock import HeardClock
     from lakemark.adapters.journal import SqliteJournal
     from lakemark.adapters.pacing import Pace
+    from lakemark.adapters.rights import Login
     from lakemark.adapters.tree import TreeStore
     from lakemark.index import Index
     from lakemark.model.access import Rights
@@ -386,6 +389,16 @@ def rights_on_the_way(path: Path) -> tuple[Rights, ...]:
     from lakemark.adapters.rights import way_to
 
     return way_to(path)
+
+
+def account_named(name: str) -> Login:
+    """An account of this machine, and what it may do here once this process `become`s it. Raises Usage for none."""
+    from lakemark.adapters.rights import login_of
+
+    found = login_of(name)
+    if found is None:
+        raise Usage(f"this machine has no account {quoted(name)}", advice="`getent passwd` lists them.")
+    return found
 
 
 def init_ledger(parts: Parts) -> str:

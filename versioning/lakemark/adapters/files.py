@@ -126,7 +126,9 @@ def share(made: str | Path | int, *, folder: str | Path | int) -> None:
     found = os.stat(made)
     wanted = access.for_group(found.st_mode)
     if wanted != stat.S_IMODE(found.st_mode) and found.st_uid == os.geteuid():
-        os.chmod(made, wanted)
+        # A service may be forbidden to set set-group-ID (RestrictSUIDSGID=): then its umask has to be right.
+        with suppress(PermissionError):
+            os.chmod(made, wanted)
 
 
 def open_shared(path: str | Path, flags: int = 0) -> int:

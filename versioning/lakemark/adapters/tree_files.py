@@ -61,7 +61,20 @@ def keep_rights(tree: Path, folders: Mapping[str, int]) -> None:
     for path, mode in folders.items():
         with suppress(FileNotFoundError, NotADirectoryError):
             place = tree if path == "." else tree / path
-            os.chmod(place, stat.S_IMODE(os.lstat(place).st_mode) & (mode | keepers))
+            now = stat.S_IMODE(os.lstat(place).st_mode)
+            narrow = now & (mode | keepers)
+            if narrow != now:
+                _set_rights(place, narrow)
+
+
+def _set_rights(place: Path, mode: int) -> None:
+    try:
+        os.chmod(place, mode)
+    except PermissionError:
+        # As a service that may set no set-group-ID: nothing more is made in a sealed tree, which would need it.
+        if not mode & stat.S_ISGID:
+            raise
+        os.chmod(place, mode & ~stat.S_ISGID)
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from lakemark.cli import doctoring_readers as readers
 from lakemark.cli import doctoring_servers as servers
 from lakemark.cli.output import AMBER, RED, coloured, plain, short
 from lakemark.cli.session import Answer, Session, session, would
-from lakemark.errors import Incomplete, LakemarkError
+from lakemark.errors import Incomplete, LakemarkError, Usage, quoted
 from lakemark.services.doctor import Examination, examine
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lakemark.ports import CheckpointStore
 
 
-def doctor(*, dry_run: bool = False) -> Answer:
+def doctor(*, as_user: str | None = None, who: tuple[str, ...] = (), dry_run: bool = False) -> Answer:
     """Check tiers, conditional writes, failure domains, lakeFS, pins, Prefect, clock, disk and rights.
 
     Stores are tried with a few kilobytes under names of their own, which are removed; a machine that only reads tries none.
@@ -29,11 +29,18 @@ def doctor(*, dry_run: bool = False) -> Answer:
 
     Parameters
     ----------
+    as_user: str
+        Check nothing but what this account of the machine may do here; for another than one's own, root asks.
+    who: tuple[str, ...]
+        What it is to be: trainer (reads run files, announces saves), reader (restores), colleague (commits, approves, rolls
+        back, resumes); by default all of it.
     dry_run: bool
         Say what would be checked, and try nothing.
     """
     here = session()
-    examinations = [
+    if as_user is not None or who:
+        return _of_account(here, as_user, who, dry_run=dry_run)
+    examinations: list[Examination] = [
         *local.examinations(here),
         *_tiers(here),
         *readers.examinations(here),
@@ -43,6 +50,27 @@ def doctor(*, dry_run: bool = False) -> Answer:
     ]
     if dry_run:
         return would(*(f"check {one.name}" for one in examinations))
+    return _answer(here, examinations)
+
+
+def _of_account(here: Session, name: str | None, who: tuple[str, ...], *, dry_run: bool) -> Answer:
+    from lakemark.cli.doctoring_account import WHO, examinations
+    from lakemark.site import account_named
+
+    if name is None:
+        raise Usage("--who goes with --as-user", advice="Name the account: lakemark doctor --as-user NAME.")
+    unknown = [one for one in who if one not in WHO]
+    if unknown:
+        raise Usage(
+            f"--who {quoted(unknown[0])} is none of {', '.join(WHO)}", advice="Take one of these, or leave it out."
+        )
+    login = account_named(name)
+    if dry_run:
+        return would(f"check what {login.name} may do as {', '.join(who or WHO)}")
+    return _answer(here, list(examinations(here, name, who or WHO)))
+
+
+def _answer(here: Session, examinations: Iterable[Examination]) -> Answer:
     findings = [replace(one, advice=here.advised(one.advice)) for one in examine(examinations)]
     ok = all(one.ok for one in findings)
     document = {

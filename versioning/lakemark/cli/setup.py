@@ -187,7 +187,7 @@ def _write(
     tiers: Mapping[str, Mapping[str, str]] | None = None,
 ) -> None:
     from lakemark.settings import loads, render
-    from lakemark.site import share_file
+    from lakemark.site import group_sharing, share_file
 
     if file.exists():
         here.note(f"kept {file} as it is")
@@ -195,7 +195,8 @@ def _write(
     ports = _ports() if profile == "laptop" else {}
     environ = {name: value for name, value in here.environ.items() if name == "LAKEMARK_NODE"}
     node = here.environ.get("LAKEMARK_NODE") or _node_name(socket.gethostname())
-    text = render(profile, site=site, node=node, ports=ports, ledger_url=remote, tiers=tiers)
+    shared = group_sharing(file.parent) is not None
+    text = render(profile, site=site, node=node, ports=ports, ledger_url=remote, tiers=tiers, shared=shared)
     loaded = loads(text, file=file, environ=environ, hostname=node)
     if profile == "laptop":
         from lakemark.sandbox import credentials
@@ -225,7 +226,7 @@ def _finish(here: Session, file: Path) -> Answer:
     lines = [f"config  {file}", f"ledger  {path}", "", *table(("tier", "class", "kind", "id"), shown)]
     group = group_sharing(file.parent)
     if group is not None:
-        lines += ["", f"shared with the group {group}; what its accounts may do: lakemark doctor --as-user NAME"]
+        lines += ["", f"shared with the group {group}; what an account may do here: lakemark doctor --as-user NAME"]
     if any((made.settings.sandbox.s3, made.settings.sandbox.lakefs, made.settings.sandbox.prefect)):
         lines += ["", "next: lakemark up"]
     return Answer(document=document, lines=lines)

@@ -72,3 +72,32 @@ def _passing(folder: Rights, place: Rights) -> Reach:
     others = bool(folder.mode & stat.S_IXOTH)
     group = bool(folder.mode & stat.S_IXGRP) if folder.group == place.group else others
     return Reach.ALL if others else Reach.GROUP if group else Reach.OWNER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """An account of the machine, with the names of all groups that it is in."""
+
+    name: str
+    groups: frozenset[str]
+
+
+def remedies(closed: Rights, lacking: str, account: Account, *, team: str | None, inside: bool) -> tuple[str, ...]:
+    """What gives the account `lacking` (of the letters r, w, x) there: commands that its path is put behind, in order.
+
+    team: the group that shares the site, where one does. inside: whether the place is the site's own; what lies above it may
+    be anybody's, and is opened for this account alone.
+    """
+    if closed.owner == account.name:
+        return (f"chmod u+{lacking}",)
+    if inside and team is not None and team not in account.groups:
+        return (JOIN.format(team=team, name=account.name),)
+    if closed.group in account.groups:
+        return (f"chmod g+{lacking}",)
+    if inside and team is not None:
+        return (f"chgrp {team}", f"chmod g+{lacking}")
+    return (f"setfacl -m u:{account.name}:{lacking}",)
+
+
+JOIN: Final = "usermod -aG {team} {name}"
+"""Takes no path, and counts from the account's next login on."""

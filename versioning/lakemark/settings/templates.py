@@ -70,6 +70,8 @@ _COLD: Final = """\
     kind: directory
     path: $cold
 """
+_COLD_PLACE: Final = "    path: $cold\n"
+_FOR_THE_GROUP: Final = "    access: group               # whoever may enter may read it: the folder's group\n"
 _COPIES: Final = """
 # Verified replicas, each in a failure domain of its own, before a record counts as safe.
 copies: $copies
@@ -267,17 +269,21 @@ def render(
     ports: Mapping[str, int],
     ledger_url: str | None = None,
     tiers: Mapping[str, Mapping[str, str]] | None = None,
+    shared: bool = False,
 ) -> str:
     """A valid `lakemark.yaml`; `ports` are the sandbox's loopback ports by service, `s3` and `lakefs`.
 
     Only the profile laptop needs ports; node and reader need a `ledger_url`. tiers: of a reader, beside hot: name -> keys.
-    An unknown profile, or one of these missing, is Usage.
+    shared: its folder is a group's, which then may read the cold tier in it. An unknown profile, or one of these missing, is
+    Usage.
     """
     if profile not in _PROFILES:
         raise Usage(f"{quoted(profile)} is not a profile", advice=f"Take one of {', '.join(PROFILES)}.")
     if profile in {"node", "reader"} and ledger_url is None:
         raise Usage(f"profile {profile} joins a site, but no ledger is named", advice="Give the site's --ledger URL.")
     template, values = _PROFILES[profile]
+    if shared and values["cold"] == _USUAL["cold"]:
+        template = template.replace(_COLD_PLACE, _COLD_PLACE + _FOR_THE_GROUP)
     if profile == "laptop":
         values = {**values, **{service: _loopback(ports, service) for service in ("s3", "lakefs")}}
     named = {"site": _written(site), "node": _written(node), "remote": _written(ledger_url)}
