@@ -3,6 +3,7 @@
 import os
 import stat
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pygit2
 import pytest
@@ -118,3 +119,17 @@ def test_a_tree_that_others_of_the_group_may_drop_keeps_its_files_as_they_were_s
     (tree / "deep/model").chmod(0o400)
     keep_rights(tree, {".": 0o700, "deep": 0o750})
     assert [oct(mode(path)) for path in (tree, tree / "deep", tree / "deep/model")] == ["0o2770", "0o2770", "0o400"]
+
+
+def test_folders_that_many_make_at_once_are_all_the_group_s(shared, careless):
+    def make(number):
+        for branch in range(20):
+            path = shared / f"a{branch}/b/c{number % 3}"
+            make_directories(path)
+            write_atomic(path / f"file-{number}", b"x")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(make, range(8)))
+    closed = [path for path in everything(shared) if mode(path) >> 3 & 0o7 != mode(path) >> 6 & 0o7]
+    assert closed == []
+    assert len(everything(shared)) == 20 * (2 + 3 + 8)

@@ -22,8 +22,6 @@ from lakemark.errors import (
     NoRoom,
     NotFound,
     StoreUnavailable,
-    Usage,
-    quoted,
     without_secrets,
 )
 from lakemark.ports import (
@@ -59,10 +57,8 @@ if TYPE_CHECKING:
     from lakemark.adapters.heard_clock import HeardClock
     from lakemark.adapters.journal import SqliteJournal
     from lakemark.adapters.pacing import Pace
-    from lakemark.adapters.rights import Login
     from lakemark.adapters.tree import TreeStore
     from lakemark.index import Index
-    from lakemark.model.access import Rights
     from lakemark.model.soundness import Seen
 
 
@@ -365,40 +361,6 @@ def _require_unsigned(settings: Settings) -> None:
             f"`approval.allowed_signers` is {settings.approval.allowed_signers}, and this version checks no signatures",
             advice="Set `approval: {allowed_signers: null}`, and say in your own rules who may approve.",
         )
-
-
-def share_file(path: Path) -> None:
-    """Lets the group of a folder that several accounts keep do with a file in it what its maker may; else nothing."""
-    from lakemark.adapters.files import share
-
-    share(path, folder=path.parent)
-
-
-def group_sharing(folder: Path) -> str | None:
-    """The group whose accounts keep `folder` together; None where one account does."""
-    from lakemark.adapters.files import is_shared
-    from lakemark.adapters.rights import group_name
-
-    if not is_shared(folder):
-        return None
-    return group_name(folder.stat().st_gid)
-
-
-def rights_on_the_way(path: Path) -> tuple[Rights, ...]:
-    """Owner, group and mode of a place's parents, from the root on, and of itself. Raises OSError."""
-    from lakemark.adapters.rights import way_to
-
-    return way_to(path)
-
-
-def account_named(name: str) -> Login:
-    """An account of this machine, and what it may do here once this process `become`s it. Raises Usage for none."""
-    from lakemark.adapters.rights import login_of
-
-    found = login_of(name)
-    if found is None:
-        raise Usage(f"this machine has no account {quoted(name)}", advice="`getent passwd` lists them.")
-    return found
 
 
 def init_ledger(parts: Parts) -> str:

@@ -149,12 +149,20 @@ def make_directory(path: str | Path, *, within: int | None = None) -> None:
     FileExistsError where it is there already.
     """
     parent = (os.path.dirname(path) or ".") if within is None else within
-    os.mkdir(path, 0o777 if is_shared(parent) else 0o755, dir_fd=within)
-    made = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=within)
+    if not is_shared(parent):
+        os.mkdir(path, 0o755, dir_fd=within)
+        return
+    # It appears with its rights: whoever made something in it before it had them would keep that from the group.
+    place = os.fspath(path) if within is None else f"/proc/self/fd/{within}/{path}"
+    draft = os.path.join(os.path.dirname(place), f".{os.path.basename(place)[:100]}.{secrets.token_hex(8)}")
+    os.mkdir(draft, 0o777)
     try:
-        share(made, folder=parent)
-    finally:
-        os.close(made)
+        share(draft, folder=parent)
+        rename_new(draft, place)
+    except BaseException:
+        with suppress(OSError):
+            os.rmdir(draft)
+        raise
 
 
 def make_directories(path: Path) -> None:

@@ -54,8 +54,8 @@ def doctor(*, as_user: str | None = None, who: tuple[str, ...] = (), dry_run: bo
 
 
 def _of_account(here: Session, name: str | None, who: tuple[str, ...], *, dry_run: bool) -> Answer:
+    from lakemark.accounts import account_named
     from lakemark.cli.doctoring_account import WHO, examinations
-    from lakemark.site import account_named
 
     if name is None:
         raise Usage("--who goes with --as-user", advice="Name the account: lakemark doctor --as-user NAME.")

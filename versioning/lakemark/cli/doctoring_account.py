@@ -62,7 +62,7 @@ class _Site:
 
 def examinations(here: Session, name: str, who: Iterable[str]) -> Iterator[Examination]:
     """Those that `who` needs. From the first on, this process is the account's. Raises Usage, Denied."""
-    from lakemark.site import account_named, group_sharing
+    from lakemark.accounts import account_named, group_sharing
 
     site = _Site(here=here, login=account_named(name), team=group_sharing(here.parts.loaded.home))
     site.login.become()

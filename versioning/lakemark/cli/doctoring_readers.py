@@ -32,7 +32,7 @@ def examinations(here: Session) -> Iterator[Examination]:
 
 def _readers(path: Path, access: Reach | None) -> str:
     """access: whom the configuration lets in; None where it says nothing: files in hot keep the rights they were saved with."""
-    from lakemark.site import rights_on_the_way
+    from lakemark.accounts import rights_on_the_way
 
     way = rights_on_the_way(path)
     found, place = readers(way), way[-1]

@@ -186,8 +186,8 @@ def _write(
     remote: str | None = None,
     tiers: Mapping[str, Mapping[str, str]] | None = None,
 ) -> None:
+    from lakemark.accounts import group_sharing, share_file
     from lakemark.settings import loads, render
-    from lakemark.site import group_sharing, share_file
 
     if file.exists():
         here.note(f"kept {file} as it is")
@@ -212,8 +212,9 @@ def _write(
 
 
 def _finish(here: Session, file: Path) -> Answer:
+    from lakemark.accounts import group_sharing
     from lakemark.services.site_facts import found_site
-    from lakemark.site import group_sharing, init_ledger
+    from lakemark.site import init_ledger
 
     made = Session(options=replace(here.options, config=file), environ=here.environ)
     with closing(made):
