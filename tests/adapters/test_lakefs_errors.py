@@ -255,6 +255,24 @@ def test_all_that_one_call_asks_is_over_in_time_however_slowly_each_is_answered(
     assert here.head("data", "main") == COMMIT
 
 
+def test_all_calls_together_are_waited_for_no_longer_than_somebody_waits(moody):
+    """Each call is answered well within its own time."""
+    endpoint, asked = moody(MAIN, pause=0.1)
+    here = data(endpoint, patience_seconds=0.5)
+
+    def a_hundred():
+        for _ in range(100):
+            here.head("data", "main")
+
+    with pytest.raises(StoreUnavailable, match="too slowly"):
+        a_hundred()
+    assert 0 < len(asked) < 100
+    before = len(asked)
+    with pytest.raises(StoreUnavailable, match="too slowly"):
+        here.head("data", "main")
+    assert len(asked) == before
+
+
 def test_a_right_that_is_missing_is_no_wrong_key(moody):
     endpoint, _ = moody((401, {"message": "insufficient permissions"}))
     with pytest.raises(Denied) as denied:

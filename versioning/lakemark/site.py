@@ -71,12 +71,14 @@ def configuration(config: Path | None = None, *, environ: Mapping[str, str] = os
 class Parts:
     """A site's parts, each made at its first use: a command that only lists pays for the ledger and the index alone.
 
-    background: `limits.bandwidth` holds for what its stores read, and so for what they copy.
+    background: `limits.bandwidth` holds for what its stores read, and so for what they copy. patience_seconds: how long
+    lakeFS is waited for in all, as where a person waits; None: for as long as the work needs.
     """
 
     loaded: Loaded
     environ: Mapping[str, str]
     background: bool = False
+    patience_seconds: float | None = None
 
     @property
     def settings(self) -> Settings:
@@ -192,8 +194,9 @@ class Parts:
 
         if self.settings.data is None:
             raise Misconfigured("this site has no data versioning", advice="Name a lakeFS endpoint under `data:`.")
-        pair = lakefs_credentials(self.keys)
-        return LakeFS(self.settings.data.endpoint, pair.access_key_id, pair.secret_access_key.reveal())
+        pair, where = lakefs_credentials(self.keys), self.settings.data.endpoint
+        secret = pair.secret_access_key.reveal()
+        return LakeFS(where, pair.access_key_id, secret, patience_seconds=self.patience_seconds)
 
     def store(self, name: str) -> CheckpointStore:
         """The store of a tier other than hot."""

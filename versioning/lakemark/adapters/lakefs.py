@@ -48,7 +48,7 @@ class LakeFS:
 
     endpoint: its address, without a path. timeout_seconds: to connect, and between two bytes of an answer.
     settle_seconds: how long `pin` waits at most for a new protection rule to hold; servers take up to six.
-    server: what to talk through. Nothing is sent yet.
+    patience_seconds: see `Server`. server: what to talk through. Nothing is sent yet.
     """
 
     def __init__(
@@ -59,9 +59,16 @@ class LakeFS:
         *,
         timeout_seconds: tuple[float, float] = TIMEOUT_SECONDS,
         settle_seconds: float = SETTLE_SECONDS,
+        patience_seconds: float | None = None,
         server: Callable[..., Server] = Server,
     ) -> None:
-        self._server = server(endpoint, access_key_id, secret_access_key, timeout_seconds=timeout_seconds)
+        self._server = server(
+            endpoint,
+            access_key_id,
+            secret_access_key,
+            timeout_seconds=timeout_seconds,
+            patience_seconds=patience_seconds,
+        )
         self._pins = Pins(self._server, settle_seconds=settle_seconds)
 
     def within(self, seconds: float) -> AbstractContextManager[None]:

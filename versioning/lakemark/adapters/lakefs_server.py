@@ -61,13 +61,20 @@ class Server:
 
     page: entries asked for at a time: from 2 to 1000, the most that a server gives. timeout_seconds: to connect, and
     between two bytes of an answer. Whoever asked in vain for that long spares the next ones the wait: for
-    SILENT_SECONDS every call fails at once.
+    SILENT_SECONDS every call fails at once. patience_seconds: how long all requests together are waited for, then every
+    call fails; what is done between them does not count. None: as long as each needs.
     """
 
     page: int = 1000
 
     def __init__(
-        self, endpoint: str, access_key_id: str, secret_access_key: str, *, timeout_seconds: tuple[float, float]
+        self,
+        endpoint: str,
+        access_key_id: str,
+        secret_access_key: str,
+        *,
+        timeout_seconds: tuple[float, float],
+        patience_seconds: float | None = None,
     ) -> None:
         setup = lakefs_client.Configuration(host=endpoint, username=access_key_id, password=secret_access_key)
         # Connecting is tried twice. What was sent is sent again by `ask` alone, which knows what only reads.
@@ -78,6 +85,8 @@ class Server:
         self.client._api.user_agent = "lakemark"  # noqa: SLF001 - the wrapper hides the client it wraps
         self._call = threading.local()
         self._silent_until = 0.0
+        self._patience = patience_seconds
+        self._waited = 0.0
         self._pages: dict[tuple[str, str, int], tuple[list[DataCommit], bool]] = {}
 
     @contextmanager
@@ -119,8 +128,9 @@ class Server:
 
     def _once(self, call: Any, *given: Any, about: str, expect: tuple[int, ...], **named: Any) -> Said | _Unasked:  # noqa: ANN401 - as in `ask`
         """One request. Raises urllib3's HTTPError where no answer came."""
+        timeout, began = self._timeout(about), time.monotonic()
         try:
-            return Said(_OK, value=call(*given, _request_timeout=self._timeout(about), **named))
+            return Said(_OK, value=call(*given, _request_timeout=timeout, **named))
         except lakefs_client.ApiException as error:
             status, message = int(error.status or 0), errors.said(error.body)
             if not status:
@@ -137,13 +147,15 @@ class Server:
             if not raised_in(error, "lakefs_client"):
                 raise
             raise errors.not_lakefs(self.endpoint, error) from error
+        finally:
+            self._waited += time.monotonic() - began
 
     def _timeout(self, about: str) -> tuple[float, float]:
         """For the next request. Raises StoreUnavailable where the server was silent just now, or the time is over."""
         now = time.monotonic()
         if now < self._silent_until:
             raise errors.silent(self.endpoint, self.timeout[1])
-        until: float | None = getattr(self._call, "until", None)
+        until = self._until(now)
         if until is None:
             return self.timeout
         if now >= until:
@@ -151,9 +163,18 @@ class Server:
         connect, read = self.timeout
         return min(connect, until - now), min(read, until - now)
 
-    def _unreachable(self, error: urllib3.exceptions.HTTPError, about: str) -> StoreUnavailable:
+    def _until(self, now: float) -> float | None:
+        """When the time of this call, or of all of them, is over."""
         until: float | None = getattr(self._call, "until", None)
-        if _is_silence(error) and until is not None and time.monotonic() >= until:
+        if self._patience is None:
+            return until
+        left = now + self._patience - self._waited
+        return left if until is None else min(until, left)
+
+    def _unreachable(self, error: urllib3.exceptions.HTTPError, about: str) -> StoreUnavailable:
+        now = time.monotonic()
+        until = self._until(now)
+        if _is_silence(error) and until is not None and now >= until:
             return errors.too_slow(self.endpoint, about)  # our time is over: of the server's silence that says nothing
         if _is_silence(error):
             self._silent_until = time.monotonic() + SILENT_SECONDS

@@ -37,6 +37,12 @@ _SAVING: Final = frozenset({"commit", "sweep"})
 """Commands that seal what trainers saved, whatever became of the ledger."""
 
 
+PATIENCE_SECONDS: Final = 60.0
+"""How long a command waits for lakeFS in all: somebody waits for the command."""
+_PATIENT: Final = frozenset({"sweep", "verify", "watch", "demo", "up"})
+"""Commands whose questions grow with what there is to look after."""
+
+
 @dataclass(kw_only=True)
 class Session:
     """One command line's run. What it has is made at its first use. command: its name; None where that is not known."""
@@ -51,7 +57,9 @@ class Session:
         """The site of the configuration that applies. Raises Misconfigured, Denied."""
         from lakemark.site import Parts, configuration
 
-        return Parts(configuration(self.options.config, environ=self.environ), self.environ)
+        patience = None if self.command in _PATIENT else PATIENCE_SECONDS
+        loaded = configuration(self.options.config, environ=self.environ)
+        return Parts(loaded, self.environ, patience_seconds=patience)
 
     @property
     def settings(self) -> Settings:
