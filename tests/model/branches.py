@@ -17,7 +17,7 @@ RUN = "llama-7b"
 HOT = {"tier": "hot", "node": "node-a"}
 WARM = {"tier": "warm", "node": None}
 UNKNOWN = "reviewed"
-DVC = DataRef(kind="dvc", repository="corpus", commit="3f" * 16, extra={"path": "train.dvc"})
+DVC = DataRef(kind="dvc", repository="corpus", commit="3f" * 16, path="train.dvc")
 
 
 def record_at(step, *, timeline=1, parent=None):

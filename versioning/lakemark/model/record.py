@@ -19,13 +19,13 @@ from lakemark.model.checkpoint import HEX64, Manifest
 from lakemark.model.fields import Fields, shared
 from lakemark.model.instants import to_text
 from lakemark.model.outside import digest as digest_of
-from lakemark.model.outside import run_name
+from lakemark.model.outside import object_name, run_name
 
 FORMAT: Final = "lakemark.record/1"
 
 
 class DataKind(StrEnum):
-    """Where a data version lives. `dvc` and `fingerprint` are read and kept; nothing writes them yet."""
+    """Where a data version lives. A `fingerprint` detects, and can't bring back. Nothing writes it or `dvc` yet."""
 
     LAKEFS = "lakefs"
     DVC = "dvc"
@@ -52,6 +52,9 @@ class DataRef:
 
     commit: the 64 hex digits a branch resolved to before the process read, never a branch or tag name.
     branch: the branch asked for then; what it points to now does not matter.
+
+    `dvc`: repository and commit of Git, the path of the output there, its md5. `fingerprint`: the path of a local directory,
+    the digest of all its files (64 hex), how many there are and their bytes. Of other kinds these are None, and not written.
     """
 
     kind: str = DataKind.LAKEFS
@@ -61,9 +64,18 @@ class DataRef:
     evidence: str = Evidence.DECLARED
     from_step: int | None = None
     to_step: int | None = None
+    path: str | None = None
+    digest: str | None = None
+    md5: str | None = None
+    files: int | None = None
+    size_bytes: int | None = None
     extra: Mapping[str, JSON] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        if self.digest is not None:
+            digest_of(self.digest)
+        if self.md5 is not None:
+            object_name(self.md5)
         if self.kind == DataKind.LAKEFS and not HEX64.fullmatch(self.commit):
             message = f"{self.commit!r} is not a lakeFS commit id: 64 lower-case hex digits"
             raise ValueError(message)
@@ -74,7 +86,14 @@ class DataRef:
         return f"lakefs://{self.repository}/{self.commit}/"
 
     def as_json(self) -> dict[str, JSON]:
-        return {
+        more = {
+            "path": self.path,
+            "digest": self.digest,
+            "md5": self.md5,
+            "files": self.files,
+            "size_bytes": self.size_bytes,
+        }
+        value: dict[str, JSON] = {
             "kind": str(self.kind),
             "repository": self.repository,
             "branch": self.branch,
@@ -82,7 +101,9 @@ class DataRef:
             "evidence": str(self.evidence),
             "from_step": self.from_step,
             "to_step": self.to_step,
-        } | dict(self.extra)
+        }
+        # Not as null: a lakeFS reference has none of them, and most references are that.
+        return value | {name: one for name, one in more.items() if one is not None} | dict(self.extra)
 
     @classmethod
     def from_json(cls, value: JSON) -> Self:
@@ -95,6 +116,11 @@ class DataRef:
             evidence=read.text("evidence", default=Evidence.DECLARED.value),
             from_step=read.optional_size("from_step"),
             to_step=read.optional_size("to_step"),
+            path=read.optional_text("path"),
+            digest=read.optional_text("digest"),
+            md5=read.optional_text("md5"),
+            files=read.optional_size("files"),
+            size_bytes=read.optional_size("size_bytes"),
             extra=read.rest(),
         )
 
