@@ -10,6 +10,7 @@ import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 _SHUTDOWN = 0x8004587D
@@ -24,6 +25,7 @@ class Disk:
     def __init__(self, image: Path, path: Path) -> None:
         self.path = path
         self._image = image
+        self._lives = count(1)
         self._mount()
 
     def cut(self) -> None:
@@ -35,15 +37,24 @@ class Disk:
             os.close(descriptor)
 
     def revive(self) -> None:
-        """Gives it back. No process may have files open there any more."""
+        """Gives it back. No process may have files open there any more.
+
+        What lies on the medium is mounted from a copy: a process that began in a mount namespace of its own meanwhile, as a
+        browser's does, keeps the file system that lost its power, and the same image would be that one again.
+        """
         self.unmount()
+        copy = self._image.with_suffix(f".{next(self._lives)}")
+        subprocess.run(["cp", "--sparse=always", self._image, copy], check=True)
+        copy.replace(self._image)
         self._mount()
 
     def unmount(self) -> None:
         subprocess.run(["umount", self.path], check=True, capture_output=True)
 
     def _mount(self) -> None:
-        subprocess.run(["mount", "-o", "loop", self._image, self.path], check=True, capture_output=True)
+        # Without a look at the UUID, which the file system that lost its power may still have.
+        options = "loop,nouuid" if self._image.stem == "xfs" else "loop"
+        subprocess.run(["mount", "-o", options, self._image, self.path], check=True, capture_output=True)
 
 
 @contextmanager
