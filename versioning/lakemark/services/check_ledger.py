@@ -31,6 +31,7 @@ EVERY: Final = timedelta(minutes=10)
 SHARE: Final = 200
 """Entries of one pass, each a fraction of a millisecond: 300,000 of them are read within eleven days."""
 MANIFEST: Final = "manifest.json"
+_LOOKED: Final = "ledger check"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +122,10 @@ def check_ledger(site: Site, *, share: int = SHARE, now_due: bool = False) -> li
     changed. now_due: also where the last pass was just now. Raises what reading a branch's tip does.
     """
     path, now = place_of(site.home), site.now()
-    before = _noted(site, path)
-    if not now_due and before.at is not None and timedelta(0) <= now - before.at < EVERY:
+    last = site.journal.last_looked(_LOOKED)  # asked each round: the note is only read when it is time
+    if not now_due and last is not None and timedelta(0) <= now - last < EVERY:
         return []
+    before = _noted(site, path)
     said: list[str] = []
     known = {(one.entry.branch, one.entry.sequence, one.entry.file): one for one in before.broken}
     broken: dict[tuple[str, int, str], Broken] = {}
@@ -146,6 +148,7 @@ def check_ledger(site: Site, *, share: int = SHARE, now_due: bool = False) -> li
         broken=tuple(broken.values()),
     )
     site.workspace.save_json(path, note.as_json())
+    site.journal.looked(_LOOKED, at=now)
     return said
 
 
