@@ -122,8 +122,8 @@ def check_ledger(site: Site, *, share: int = SHARE, now_due: bool = False) -> li
     changed. now_due: also where the last pass was just now. Raises what reading a branch's tip does.
     """
     path, now = place_of(site.home), site.now()
-    last = site.journal.last_looked(_LOOKED)  # asked each round: the note is only read when it is time
-    if not now_due and last is not None and timedelta(0) <= now - last < EVERY:
+    looked_at = site.journal.last_looked(_LOOKED)  # asked each round: the note is only read when it is time
+    if not now_due and looked_at is not None and timedelta(0) <= now - looked_at < EVERY:
         return []
     before = _noted(site, path)
     said: list[str] = []
