@@ -39,7 +39,7 @@ def lakemark(home: Path, *words: str) -> list[str]:
 
 def commit_them(home: Path, number: int, count: int) -> None:
     """A committer: prints the seconds that its first commit took, waits for a line, and prints those of `count` more."""
-    from lakemark.services.commit import Commit, commit
+    from lakemark.services.saves.commit import Commit, commit
     from lakemark.site import open_site
 
     site = open_site(home / "lakemark.yaml")

@@ -17,9 +17,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from lakemark.index import Index, Selection
-from lakemark.model.canonical import canonical
-from lakemark.model.entry import Contents, Draft, Stamp, settled
-from lakemark.model.record import Record
+from lakemark.model.checkpoints.record import Record
+from lakemark.model.ledger.entry import Contents, Draft, Stamp, settled
+from lakemark.model.values.canonical import canonical
 
 RUN = "bench"
 START = datetime(2026, 1, 1, tzinfo=UTC)

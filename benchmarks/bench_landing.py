@@ -20,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lakemark.adapters.tree import TreeStore
-from lakemark.model.record import record_for
+from lakemark.adapters.hot.store import TreeStore
+from lakemark.model.checkpoints.record import record_for
 from lakemark.ports import Quiet
 
 CHUNK = 8 * 2**20

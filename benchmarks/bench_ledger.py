@@ -12,11 +12,11 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from lakemark.adapters.git import GitLedger, Remote, init
+from lakemark.adapters.git.ledger import GitLedger, Remote, init
 from lakemark.index import Index
-from lakemark.model.checkpoint import File, Manifest
-from lakemark.model.entry import Contents, Draft, Stamp
-from lakemark.model.record import record_for
+from lakemark.model.checkpoints.manifest import File, Manifest
+from lakemark.model.checkpoints.record import record_for
+from lakemark.model.ledger.entry import Contents, Draft, Stamp
 
 RUN = "bench"
 START = datetime(2026, 11, 26, tzinfo=UTC)

@@ -50,10 +50,10 @@ def seaweedfs(folder: Path) -> Iterator[tuple[str, str, str]]:
 
 def replicate(hot: Path, target: list[str]) -> None:
     """In the measured process: commit what hot's neighbour holds, then put it."""
-    from lakemark.adapters.blobs_dir import DirectoryBlobs
-    from lakemark.adapters.dvc import DvcStore
-    from lakemark.adapters.tree import TreeStore
-    from lakemark.model.record import record_for
+    from lakemark.adapters.disk.directory_objects import DirectoryBlobs
+    from lakemark.adapters.dvc.store import DvcStore
+    from lakemark.adapters.hot.store import TreeStore
+    from lakemark.model.checkpoints.record import record_for
     from lakemark.ports import Checkpoint, Quiet
 
     store = TreeStore(hot, name="hot", node="bench", min_free=0)
@@ -65,8 +65,8 @@ def replicate(hot: Path, target: list[str]) -> None:
     if len(target) == 1:
         blobs = DirectoryBlobs(Path(target[0]))
     else:
-        from lakemark.adapters.blobs_s3 import S3Blobs
-        from lakemark.adapters.s3_place import Credentials, S3Place
+        from lakemark.adapters.s3.objects import S3Blobs
+        from lakemark.adapters.s3.place import Credentials, S3Place
 
         place = S3Place(bucket=BUCKET, prefix="warm", endpoint=target[0])
         blobs = S3Blobs(place, Credentials(*target[1:]), journal=hot.parent / "journal")

@@ -21,12 +21,12 @@ from pathlib import Path
 
 from bench_replicate_memory import BUCKET, NOW, seaweedfs
 
-from lakemark.adapters import dvc_layout as layout
-from lakemark.adapters.blobs_dir import DirectoryBlobs
-from lakemark.adapters.blobs_s3 import S3Blobs
-from lakemark.adapters.dvc import DvcStore
-from lakemark.adapters.pool import run_all
-from lakemark.adapters.s3_place import Credentials, S3Place
+from lakemark.adapters.disk.directory_objects import DirectoryBlobs
+from lakemark.adapters.disk.pool import run_all
+from lakemark.adapters.dvc import layout
+from lakemark.adapters.dvc.store import DvcStore
+from lakemark.adapters.s3.objects import S3Blobs
+from lakemark.adapters.s3.place import Credentials, S3Place
 from lakemark.contract.store import Shelf
 from lakemark.ports import Checkpoint
 from lakemark.site import digests_of

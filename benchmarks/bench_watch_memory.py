@@ -20,10 +20,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from lakemark.adapters.git import GitLedger
+from lakemark.adapters.git.ledger import GitLedger
 from lakemark.background import lookout
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.watch import Watch
+from lakemark.services.node.watch import Watch
+from lakemark.services.runs.open_run import Opening, open_run
 from lakemark.site import Parts, configuration, site_of
 
 START = datetime(2026, 11, 26, tzinfo=UTC)

@@ -13,7 +13,7 @@ import numpy as np
 from examples.killing import SAVES_BEFORE
 from examples.scripts import Example
 from examples.stage import digests
-from lakemark.sandbox.data_repository import DataRepository
+from lakemark.sandbox.story.data_repository import DataRepository
 
 Record = Mapping[str, Any]
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from lakemark.sandbox import credentials
-from lakemark.sandbox.data_repository import DataRepository
+from lakemark.sandbox.story.data_repository import DataRepository
 
 PATIENCE_SECONDS: Final = 240.0
 _LOOK_SECONDS: Final = 0.2

@@ -7,9 +7,9 @@ from typing import Any
 from prefect import flow, get_run_logger
 
 from flows import _edge
-from lakemark.services.demote import Demoted
-from lakemark.services.demote import demote as demote_run
-from lakemark.services.sweep import Swept, collect
+from lakemark.services.node.sweep import Swept, collect
+from lakemark.services.tiers.demote import Demoted
+from lakemark.services.tiers.demote import demote as demote_run
 
 
 @_edge.step

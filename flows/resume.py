@@ -8,9 +8,9 @@ from prefect import flow
 from pydantic import Field
 
 from flows import _edge
-from lakemark.model.checkpoint import Role
-from lakemark.services.resume import Resumed
-from lakemark.services.resume import resume as resume_run
+from lakemark.model.checkpoints.manifest import Role
+from lakemark.services.back.resume import Resumed
+from lakemark.services.back.resume import resume as resume_run
 
 
 @_edge.step

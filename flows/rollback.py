@@ -21,14 +21,14 @@ from pydantic import Field
 
 from flows import _edge
 from lakemark.errors import Refused, Usage
-from lakemark.model import outside
-from lakemark.model.briefing import Line, briefing, ended
-from lakemark.model.ledger import RollbackState
-from lakemark.model.rollback_plan import Flags, RollbackPlan
+from lakemark.model.back.briefing import Line, briefing, ended
+from lakemark.model.back.rollback_plan import Flags, RollbackPlan
+from lakemark.model.ledger.run import RollbackState
 from lakemark.model.selectors import parse_target, resolve_target
-from lakemark.services import rollback_apply, rollback_decide, rollback_request
-from lakemark.services.appending import opened
-from lakemark.services.surroundings import around
+from lakemark.model.values import outside
+from lakemark.services.back import rollback_apply, rollback_decide, rollback_request
+from lakemark.services.back.surroundings import around
+from lakemark.services.ledger import opened
 
 ENDED: Final = ("refused", "expired", "overtaken")
 ASKED: Final = "question:"

@@ -18,13 +18,13 @@ from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun, StateType
 from prefect.client.schemas.responses import SetStateStatus
 
 from flows import _edge
-from lakemark.model.ledger import RollbackState
-from lakemark.model.names import not_read, printable
+from lakemark.model.ledger.run import RollbackState
+from lakemark.model.values.names import not_read, printable
 from lakemark.ports import Site
-from lakemark.services import rollback_decide
-from lakemark.services.rollback_request import open_rollbacks
-from lakemark.services.sweep import Swept
-from lakemark.services.sweep import sweep as sweep_site
+from lakemark.services.back import rollback_decide
+from lakemark.services.back.rollback_request import open_rollbacks
+from lakemark.services.node.sweep import Swept
+from lakemark.services.node.sweep import sweep as sweep_site
 
 ROLLBACK_FLOW: Final = "rollback"
 CANCELLED_IN_PREFECT: Final = "somebody-in-prefect"

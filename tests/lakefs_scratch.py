@@ -11,7 +11,7 @@ import lakefs_client
 from lakefs_client import models
 from lakefs_client.client import LakeFSClient
 
-from lakemark.adapters.lakefs import LakeFS
+from lakemark.adapters.lakefs.versions import LakeFS
 from lakemark.ports.data import DataVersions
 
 TIMEOUT = (5, 60)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.s3_place import Credentials, S3Place
+from lakemark.adapters.s3.place import Credentials, S3Place
 from lakemark.sandbox import loopback
 from lakemark.sandbox import seaweedfs as weed
 from tests.lakefs_scratch import LakefsServer
@@ -73,7 +73,7 @@ class S3Server:
 
     def blobs(self, journal: Path, prefix: str | None = None):
         """A prefix of the bucket, by default a new one."""
-        from lakemark.adapters.blobs_s3 import S3Blobs  # a second to import, which most tests need not spend
+        from lakemark.adapters.s3.objects import S3Blobs  # a second to import, which most tests need not spend
 
         place = S3Place(bucket=self.bucket, prefix=prefix or f"tier-{secrets.token_hex(6)}", endpoint=self.endpoint)
         return S3Blobs(place, self.credentials, journal=journal)

@@ -3,8 +3,8 @@
 import io
 from threading import RLock
 
-from lakemark.adapters.blobs import Names
-from lakemark.adapters.dvc_going import Patience
+from lakemark.adapters.disk.objects import Names
+from lakemark.adapters.dvc.removals import Patience
 from lakemark.errors import NotFound
 from lakemark.ports.store import Usage
 

@@ -2,7 +2,7 @@
 
 import threading
 
-from lakemark.adapters.blobs import Names
+from lakemark.adapters.disk.objects import Names
 from lakemark.errors import StoreUnavailable
 from tests.adapters.blobs_stepped import MemoryBlobs
 

@@ -11,11 +11,11 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from lakemark.adapters.blobs_dir import DirectoryBlobs
-from lakemark.adapters.dvc import DvcStore
-from lakemark.adapters.dvc_going import Patience
-from lakemark.adapters.tree import TreeStore
-from lakemark.model.record import record_for
+from lakemark.adapters.disk.directory_objects import DirectoryBlobs
+from lakemark.adapters.dvc.removals import Patience
+from lakemark.adapters.dvc.store import DvcStore
+from lakemark.adapters.hot.store import TreeStore
+from lakemark.model.checkpoints.record import record_for
 from lakemark.ports import Checkpoint, Quiet
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)

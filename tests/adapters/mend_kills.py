@@ -7,10 +7,11 @@ from pathlib import Path
 from kill_sweep import dies_at  # beside this file, which runs as a program
 from ledger_writer import drafts
 
-from lakemark.adapters import git_mend, git_objects
-from lakemark.adapters.git import GitLedger, init
-from lakemark.model.entry import Draft, Stamp
-from lakemark.model.instants import from_text
+from lakemark.adapters.git import mend as git_mend
+from lakemark.adapters.git import objects as git_objects
+from lakemark.adapters.git.ledger import GitLedger, init
+from lakemark.model.ledger.entry import Draft, Stamp
+from lakemark.model.values.instants import from_text
 
 AT = from_text("2026-11-26T12:00:00Z")
 ID = "0a1b2c3d-ledger-of-the-test"

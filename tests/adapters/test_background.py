@@ -12,23 +12,23 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lakemark.adapters.blobs_dir import DirectoryBlobs
-from lakemark.adapters.dvc import DvcStore
-from lakemark.adapters.holding import Held, holder
-from lakemark.adapters.limits import _IOPRIO_SET, take_limits
-from lakemark.adapters.pacing import Pace, Paced, PacedBlobs, PacedHot, paced
-from lakemark.adapters.service_manager import ServiceManager
-from lakemark.adapters.tree import TreeStore
+from lakemark.adapters.disk.directory_objects import DirectoryBlobs
+from lakemark.adapters.disk.pacing import Pace, Paced, PacedBlobs, PacedHot, paced
+from lakemark.adapters.dvc.store import DvcStore
+from lakemark.adapters.hot.store import TreeStore
+from lakemark.adapters.node.limits import _IOPRIO_SET, take_limits
+from lakemark.adapters.node.service_lock import Held, holder
+from lakemark.adapters.node.service_manager import ServiceManager
 from lakemark.contract import blobs as blobs_contract
 from lakemark.errors import Refused
-from lakemark.model.record import record_for
+from lakemark.model.checkpoints.record import record_for
 from lakemark.ports import Checkpoint, Quiet
 
 # Limits
 
 LIMITED = """
 import ctypes, os, sys
-from lakemark.adapters.limits import take_limits
+from lakemark.adapters.node.limits import take_limits
 
 before = sorted(os.sched_getaffinity(0))
 said = take_limits(cpus=int(sys.argv[1]), nice=int(sys.argv[2]), io_class=sys.argv[3])
@@ -184,7 +184,7 @@ def test_a_second_one_is_refused_with_the_number_of_the_first(tmp_path):
 def test_it_is_free_again_when_its_process_is_killed(tmp_path):
     path = tmp_path / "held"
     program = (
-        "import sys, pathlib, time\nfrom lakemark.adapters.holding import Held\n"
+        "import sys, pathlib, time\nfrom lakemark.adapters.node.service_lock import Held\n"
         "held = Held(pathlib.Path(sys.argv[1]), what='x', advice='y')\nprint('held', flush=True)\ntime.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE, text=True) as process:

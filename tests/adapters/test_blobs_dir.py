@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from lakemark.adapters.blobs_dir import DirectoryBlobs
+from lakemark.adapters.disk.directory_objects import DirectoryBlobs
 from lakemark.errors import Refused, StoreUnavailable
 from tests.adapters.disks import tmpfs
 
@@ -70,7 +70,7 @@ def test_a_directory_closed_to_us_is_denied(require_root, tmp_path):
     script = """
 import os, sys
 from pathlib import Path
-from lakemark.adapters.blobs_dir import DirectoryBlobs
+from lakemark.adapters.disk.directory_objects import DirectoryBlobs
 from lakemark.errors import Denied
 os.setuid(65534)
 try:

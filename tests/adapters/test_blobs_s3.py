@@ -13,15 +13,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakemark.adapters.blobs import TooLate
-from lakemark.adapters.blobs_s3 import PART_BYTES, S3Blobs
-from lakemark.adapters.digests import Digester, Verified
-from lakemark.adapters.dvc import DvcStore
-from lakemark.adapters.s3_place import Credentials, NotOffered, S3Place, as_ours
+from lakemark.adapters.disk.digests import Digester, Verified
+from lakemark.adapters.disk.objects import TooLate
+from lakemark.adapters.dvc.store import DvcStore
+from lakemark.adapters.s3.objects import PART_BYTES, S3Blobs
+from lakemark.adapters.s3.place import Credentials, NotOffered, S3Place, as_ours
 from lakemark.contract import Broken, blobs
 from lakemark.contract.store import source
 from lakemark.errors import Corrupt, Denied, Misconfigured, NoRoom, NotFound, Refused, StoreUnavailable
-from lakemark.model.checkpoint import File
+from lakemark.model.checkpoints.manifest import File
 from lakemark.ports import Expiry, Quiet
 from tests.adapters.test_dvc import checkpoint_of
 from tests.contract.store_places import NOW
@@ -90,8 +90,8 @@ def test_a_killed_uploads_parts_are_aborted_by_the_next(bucket, seaweedfs, tmp_p
     script = textwrap.dedent("""
         import io, os, sys
         from pathlib import Path
-        from lakemark.adapters.blobs_s3 import S3Blobs, PART_BYTES
-        from lakemark.adapters.s3_place import Credentials, S3Place
+        from lakemark.adapters.s3.objects import S3Blobs, PART_BYTES
+        from lakemark.adapters.s3.place import Credentials, S3Place
         endpoint, bucket, prefix, key, secret, journal = sys.argv[1:]
         class Dying(io.RawIOBase):
             sent = 0

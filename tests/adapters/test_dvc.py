@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakemark.adapters import dvc_layout
-from lakemark.adapters.blobs import Names
-from lakemark.adapters.blobs_dir import DirectoryBlobs
-from lakemark.adapters.dvc import DvcStore
-from lakemark.adapters.dvc_claims import Claims, Used
-from lakemark.adapters.dvc_collect import Collector
-from lakemark.adapters.dvc_going import WAIT_SECONDS, Going, Patience
+from lakemark.adapters.disk.directory_objects import DirectoryBlobs
+from lakemark.adapters.disk.objects import Names
+from lakemark.adapters.dvc import layout as dvc_layout
+from lakemark.adapters.dvc.claims import Claims, Used
+from lakemark.adapters.dvc.collect import Collector
+from lakemark.adapters.dvc.removals import WAIT_SECONDS, Going, Patience
+from lakemark.adapters.dvc.store import DvcStore
 from lakemark.contract.store import Shelf, source
 from lakemark.errors import Corrupt, NoRoom, NotFound, Refused, StoreUnavailable
 from lakemark.ports import Quiet

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from lakemark.adapters.dvc_claims import Used
+from lakemark.adapters.dvc.claims import Used
 
 
 def name(number):

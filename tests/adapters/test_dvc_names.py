@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from lakemark.adapters import dvc_layout
-from lakemark.adapters.blobs_dir import DirectoryBlobs
-from lakemark.adapters.dvc import DvcStore
+from lakemark.adapters.disk.directory_objects import DirectoryBlobs
+from lakemark.adapters.dvc import layout as dvc_layout
+from lakemark.adapters.dvc.store import DvcStore
 from lakemark.contract.store import source
 from lakemark.errors import AnswerDamaged, Corrupt, NameTaken, Refused, TargetDamaged
 from tests.adapters.test_dvc import CONTENTS, HOUR, QUIET, checkpoint_of, object_path, put, sound, store_at, store_over

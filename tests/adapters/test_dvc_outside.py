@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakemark.adapters import dvc_layout
+from lakemark.adapters.dvc import layout as dvc_layout
 from lakemark.contract import Broken, store
 from lakemark.contract.store import Shelf, source
 from lakemark.errors import Corrupt, Refused

@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from lakemark.adapters.blobs_dir import DirectoryBlobs
-from lakemark.adapters.dvc import DvcStore
+from lakemark.adapters.disk.directory_objects import DirectoryBlobs
+from lakemark.adapters.dvc.store import DvcStore
 from lakemark.contract.store import source
 from lakemark.ports import Quiet
 from tests.adapters.test_dvc import checkpoint_of

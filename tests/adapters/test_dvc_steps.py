@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 
-from lakemark.adapters import dvc_layout
-from lakemark.adapters.dvc import DvcStore
+from lakemark.adapters.dvc import layout as dvc_layout
+from lakemark.adapters.dvc.store import DvcStore
 from lakemark.contract import blobs
 from lakemark.contract.store import source
 from lakemark.errors import StoreUnavailable

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from lakemark.adapters import dvc_layout as layout
-from lakemark.adapters.dvc import DvcStore
+from lakemark.adapters.dvc import layout
+from lakemark.adapters.dvc.store import DvcStore
 from lakemark.contract.store import source
 from lakemark.errors import LakemarkError, StoreUnavailable
 from tests.adapters.blobs_stepped import Hours, MemoryBlobs

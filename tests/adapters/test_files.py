@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from lakemark.adapters import files
+from lakemark.adapters.disk import files
 from lakemark.errors import Conflict, Corrupt, Denied, NotFound, Refused, StoreUnavailable
 
 

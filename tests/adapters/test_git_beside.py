@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters import git_objects, git_pack
-from lakemark.adapters.git import GitLedger
-from lakemark.adapters.git_refs import Turn
-from lakemark.adapters.git_turns import Locked
-from lakemark.model.entry import Draft, Stamp
+from lakemark.adapters.git import objects as git_objects
+from lakemark.adapters.git import pack as git_pack
+from lakemark.adapters.git.file_lock import Locked
+from lakemark.adapters.git.ledger import GitLedger
+from lakemark.adapters.git.refs import Turn
+from lakemark.model.ledger.entry import Draft, Stamp
 from tests.adapters.test_git_ledger import RUN, START, Told, git
 
 PATIENCE_SECONDS = 120

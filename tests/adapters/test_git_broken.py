@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from lakemark.adapters.git import GitLedger
-from lakemark.adapters.git_owners import owners
+from lakemark.adapters.git.ledger import GitLedger
+from lakemark.adapters.git.owners import owners
 from lakemark.errors import Corrupt
 from tests.adapters.test_git_ledger import RUN, Told
 

@@ -12,16 +12,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lakemark.adapters import git_pointer, git_refs
-from lakemark.adapters.blobs_dir import DirectoryBlobs
-from lakemark.adapters.dvc import DvcStore
-from lakemark.adapters.git import GitLedger, Remote, init
+from lakemark.adapters.disk.directory_objects import DirectoryBlobs
+from lakemark.adapters.dvc.store import DvcStore
+from lakemark.adapters.git import pointer as git_pointer
+from lakemark.adapters.git import refs as git_refs
+from lakemark.adapters.git.ledger import GitLedger, Remote, init
 from lakemark.errors import Corrupt, Denied, Misconfigured, NotFound, Refused, Usage
-from lakemark.model.checkpoint import File, Manifest
-from lakemark.model.entry import SITE, Contents, Draft, Stamp
-from lakemark.model.ledger import Place
-from lakemark.model.record import DataRef, record_for
-from lakemark.model.timeline import as_of
+from lakemark.model.checkpoints.manifest import File, Manifest
+from lakemark.model.checkpoints.record import DataRef, record_for
+from lakemark.model.ledger.entry import SITE, Contents, Draft, Stamp
+from lakemark.model.ledger.run import Place
+from lakemark.model.runs.timeline import as_of
 
 RUN = "llama-7b"
 START = datetime(2026, 11, 26, 12, tzinfo=UTC)

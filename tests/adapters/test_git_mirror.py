@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from lakemark.adapters.git_mirror import refresh
+from lakemark.adapters.git.mirror import refresh
 from lakemark.errors import StoreUnavailable
 
 

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakemark.adapters.git import GitLedger, init
-from lakemark.adapters.git_mend import mend
-from lakemark.adapters.git_mirror import ReadOnlyLedger, refresh
-from lakemark.adapters.git_nodes import NODES
+from lakemark.adapters.git.ledger import GitLedger, init
+from lakemark.adapters.git.mend import mend
+from lakemark.adapters.git.mirror import ReadOnlyLedger, refresh
+from lakemark.adapters.git.nodes import NODES
 from lakemark.errors import Refused
-from lakemark.model.entry import Draft, Stamp
 from lakemark.model.heartbeat import Heartbeat
+from lakemark.model.ledger.entry import Draft, Stamp
 
 AT = datetime(2026, 11, 26, 12, tzinfo=UTC)
 STAMP = Stamp(at=AT, node="node-a", actor="ana@node-a", request="r")

@@ -6,12 +6,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lakemark.adapters import git_pointer, tier_file
-from lakemark.adapters.dvc_layout import Claim, Mark, dir_bytes, dir_name, drop_bytes, used_names
-from lakemark.adapters.run_files import read_run_file, spooled, write_run_file
-from lakemark.adapters.tree_identity import FileIdentity, Sealed
-from lakemark.model.checkpoint import File, FileType, Manifest
-from lakemark.model.record import DataRef, record_for
+from lakemark.adapters.disk import tier_file
+from lakemark.adapters.dvc.layout import Claim, Mark, dir_bytes, dir_name, drop_bytes, used_names
+from lakemark.adapters.git import pointer as git_pointer
+from lakemark.adapters.hot.marker import FileIdentity, Sealed
+from lakemark.adapters.node.run_files import read_run_file, spooled, write_run_file
+from lakemark.model.checkpoints.manifest import File, FileType, Manifest
+from lakemark.model.checkpoints.record import DataRef, record_for
 from lakemark.ports import Identity, RunFile
 from lakemark.trainer import Run
 

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakemark.adapters.heard_clock import HeardClock
+from lakemark.adapters.disk.heard_clock import HeardClock
 
 DATE = "Thu, 26 Nov 2026 12:00:00 GMT"
 AT = datetime(2026, 11, 26, 12, tzinfo=UTC)

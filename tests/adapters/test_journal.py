@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.journal import SqliteJournal
+from lakemark.adapters.node.journal import SqliteJournal
 from lakemark.errors import Corrupt, Denied, Misconfigured
 from lakemark.ports import Directory, KnownFile
 from tests.model.building import at
@@ -117,7 +117,7 @@ def test_a_new_one_that_somebody_is_making_is_waited_for(tmp_path):
 def test_many_writers(tmp_path):
     code = """
 import sys, pathlib
-from lakemark.adapters.journal import SqliteJournal
+from lakemark.adapters.node.journal import SqliteJournal
 from lakemark.ports import KnownFile
 journal = SqliteJournal(pathlib.Path(sys.argv[1]))
 for number in range(40):
@@ -156,7 +156,7 @@ def test_threads_and_forks(journal):
 def test_killed_after_an_acknowledgement_nothing_is_lost(tmp_path):
     code = """
 import os, signal, sys, pathlib
-from lakemark.adapters.journal import SqliteJournal
+from lakemark.adapters.node.journal import SqliteJournal
 from lakemark.ports import KnownFile
 journal = SqliteJournal(pathlib.Path(sys.argv[1]))
 journal.remember([KnownFile(device=1, inode=1, size_bytes=1, mtime_ns=1)], record="r", why="x")

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from lakefs_client import models
 
-from lakemark.adapters.lakefs_server import Said, Server
+from lakemark.adapters.lakefs.server import Said, Server
 from lakemark.errors import Conflict, DataGone, NotFound, Refused, StoreUnavailable, Usage
 from lakemark.ports.data import PinAsked, Strength
 from tests.lakefs_scratch import TIMEOUT

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.lakefs import LakeFS
-from lakemark.adapters.lakefs_errors import error_for, said
+from lakemark.adapters.lakefs.errors import error_for, said
+from lakemark.adapters.lakefs.versions import LakeFS
 from lakemark.errors import (
     Conflict,
     DataGone,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakemark.adapters.lakefs_history import LONGEST_BEYOND, LONGEST_WALK, altered, derived, head_at
+from lakemark.adapters.lakefs.history import LONGEST_BEYOND, LONGEST_WALK, altered, derived, head_at
 from lakemark.ports.data import DataCommit
 
 START = datetime(2026, 11, 26, 12, tzinfo=UTC)

@@ -11,8 +11,8 @@ import time
 import lakefs_client
 import pytest
 
-from lakemark.adapters.lakefs_pins import GUARD_PATH, RELEASED, Pins, guard
-from lakemark.adapters.lakefs_server import Server
+from lakemark.adapters.lakefs.pins import GUARD_PATH, RELEASED, Pins, guard
+from lakemark.adapters.lakefs.server import Server
 from lakemark.errors import Conflict, Denied, NotFound, Refused, StoreUnavailable, Usage
 from lakemark.ports.data import PinAsked, Strength
 from tests.services_fixtures import LAKEFS_SERVERS

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakemark.adapters.lakefs_samples import evenly, spread
+from lakemark.adapters.lakefs.samples import evenly, spread
 
 
 class Listing:

@@ -12,12 +12,12 @@ import threading
 
 import pytest
 
-from lakemark.adapters import restoring
-from lakemark.adapters.local import LocalWorkspace
-from lakemark.adapters.restoring import place_name
+from lakemark.adapters.node import restore as restoring
+from lakemark.adapters.node.restore import place_name
+from lakemark.adapters.node.workspace import LocalWorkspace
 from lakemark.errors import Corrupt, Denied, NotFound, Refused, SourceDamaged, StoreUnavailable
-from lakemark.model.checkpoint import File, Manifest
-from lakemark.model.ledger import Place
+from lakemark.model.checkpoints.manifest import File, Manifest
+from lakemark.model.ledger.run import Place
 from lakemark.ports import KnownFile, Quiet, RunFile
 from tests.contract.test_workspace import digests
 
@@ -297,7 +297,7 @@ def test_rights(tmp_path, require_root):
     tmp_path.chmod(0o755)
     code = """
 import os, sys, pathlib
-from lakemark.adapters.local import LocalWorkspace
+from lakemark.adapters.node.workspace import LocalWorkspace
 from lakemark.errors import Denied
 os.setuid(65534)
 try:

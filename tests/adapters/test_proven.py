@@ -6,16 +6,16 @@ from dataclasses import replace
 import pygit2
 import pytest
 
-from lakemark.adapters.digests import Digester
-from lakemark.adapters.dvc_layout import Claim, claim_key
-from lakemark.adapters.git import GitLedger
-from lakemark.adapters.proven import proven
-from lakemark.adapters.tree_identity import Sealed, tree_of
-from lakemark.adapters.tree_shelf import Shelf
+from lakemark.adapters.disk.digests import Digester
+from lakemark.adapters.disk.proven_manifest import proven
+from lakemark.adapters.dvc.layout import Claim, claim_key
+from lakemark.adapters.git.ledger import GitLedger
+from lakemark.adapters.hot.marker import Sealed, tree_of
+from lakemark.adapters.hot.named_trees import Shelf
 from lakemark.errors import Corrupt, Refused
-from lakemark.model.checkpoint import File, Manifest
-from lakemark.model.entry import Contents, Draft, Entry
-from lakemark.model.record import Record, record_for
+from lakemark.model.checkpoints.manifest import File, Manifest
+from lakemark.model.checkpoints.record import Record, record_for
+from lakemark.model.ledger.entry import Contents, Draft, Entry
 from tests.adapters.test_git_ledger import RUN, START, Told, git
 
 PART = 4

@@ -6,11 +6,11 @@ import botocore.exceptions
 import lakefs_client
 import pytest
 
-from lakemark.adapters.blobs_s3 import S3Blobs
-from lakemark.adapters.git_tree import git_errors
-from lakemark.adapters.journal import SqliteJournal
-from lakemark.adapters.lakefs_server import Server
-from lakemark.adapters.s3_place import Credentials, S3Place
+from lakemark.adapters.git.trees import git_errors
+from lakemark.adapters.lakefs.server import Server
+from lakemark.adapters.node.journal import SqliteJournal
+from lakemark.adapters.s3.objects import S3Blobs
+from lakemark.adapters.s3.place import Credentials, S3Place
 from lakemark.errors import Misconfigured, raised_in
 from lakemark.index.database import is_damage
 from lakemark.ports import KnownFile

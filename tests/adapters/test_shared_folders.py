@@ -8,14 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pygit2
 import pytest
 
-from lakemark.adapters import git
-from lakemark.adapters.blobs_dir import DirectoryBlobs
-from lakemark.adapters.files import make_directories, open_lock, write_atomic, write_new, write_once
-from lakemark.adapters.git_turns import acquired
-from lakemark.adapters.holding import Held
-from lakemark.adapters.journal import SqliteJournal
-from lakemark.adapters.tree_files import keep_rights
-from lakemark.adapters.workbench import Workbench
+from lakemark.adapters.disk.directory_objects import DirectoryBlobs
+from lakemark.adapters.disk.files import make_directories, open_lock, write_atomic, write_new, write_once
+from lakemark.adapters.disk.workbench import Workbench
+from lakemark.adapters.git import ledger as git
+from lakemark.adapters.git.file_lock import acquired
+from lakemark.adapters.hot.tree_files import keep_rights
+from lakemark.adapters.node.journal import SqliteJournal
+from lakemark.adapters.node.service_lock import Held
 from lakemark.index import Index
 from lakemark.trainer.together import make_folders, share
 

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
-from lakemark.adapters.tree import TreeStore
+from lakemark.adapters.hot.store import TreeStore
 from lakemark.contract.store import source
 from lakemark.errors import Conflict, Corrupt, Denied, Incomplete, NotFound, Refused
-from lakemark.model.checkpoint import PART_SIZE_BYTES
-from lakemark.model.record import record_for
+from lakemark.model.checkpoints.manifest import PART_SIZE_BYTES
+from lakemark.model.checkpoints.record import record_for
 from lakemark.ports import Checkpoint, Quiet
 from tests.adapters.disks import disk, tmpfs
 from tests.contract.store_places import NOW, flip
@@ -376,7 +376,7 @@ FOREIGN = """
     import os, sys
     from datetime import UTC, datetime
     from pathlib import Path
-    from lakemark.adapters.tree import TreeStore
+    from lakemark.adapters.hot.store import TreeStore
     from lakemark.errors import Denied
     from lakemark.ports import Quiet
     from lakemark.adapters import files
@@ -423,7 +423,7 @@ def test_a_dead_landing_is_cleaned_and_a_living_one_kept(hot, out):
     script = textwrap.dedent("""
         import os, sys
         from pathlib import Path
-        from lakemark.adapters.tree import TreeStore
+        from lakemark.adapters.hot.store import TreeStore
         from lakemark.ports import Quiet
         hot = TreeStore(Path(sys.argv[1]), name="hot", node="n", min_free=0)
         hot.land(Path(sys.argv[2]), quiet_seconds=0, roles={}, progress=Quiet())

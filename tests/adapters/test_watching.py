@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.memory import MemoryDisk
-from lakemark.adapters.memory.lookout import MemoryLookout
-from lakemark.adapters.watching import FolderLookout
+from lakemark.adapters.node.hints import FolderLookout
+from tests.support.memory import MemoryDisk
+from tests.support.memory.lookout import MemoryLookout
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_hundreds_of_folders(lookout, tmp_path):
 LIMITED = """
 import sys, time
 from pathlib import Path
-from lakemark.adapters.watching import FolderLookout
+from lakemark.adapters.node.hints import FolderLookout
 
 open(f"/proc/sys/user/max_inotify_{sys.argv[2]}", "w").write(sys.argv[3])
 folders = sorted(Path(sys.argv[1]).iterdir())

@@ -2,9 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
-from lakemark.cli.asof import branches_at
-from lakemark.model.ledger import Interval, RunState, Timeline
-from lakemark.model.record import DataKind, DataRef
+from lakemark.cli.commands.as_of import branches_at
+from lakemark.model.checkpoints.record import DataKind, DataRef
+from lakemark.model.ledger.run import Interval, RunState, Timeline
 
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
 COMMIT = "c" * 64

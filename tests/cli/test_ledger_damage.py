@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from lakemark.adapters.git import GitLedger
+from lakemark.adapters.git.ledger import GitLedger
 from tests.adapters.test_git_broken import break_in_pack, oid_of
 from tests.adapters.test_git_broken import git as git_at
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters import git_copies
-from lakemark.adapters.git import GitLedger
+from lakemark.adapters.git import copies as git_copies
+from lakemark.adapters.git.ledger import GitLedger
 from tests.adapters.kill_sweep import dies_at
 
 WAYS = {}
@@ -147,7 +147,7 @@ def _parted(site):
         (site.home / tier).rename(site.home / f"{tier}.away")
         (site.home / tier).mkdir()
     entry = GitLedger(ledger(site))
-    from lakemark.model.entry import Draft, Stamp
+    from lakemark.model.ledger.entry import Draft, Stamp
     from tests.model.building import at
 
     stamp = Stamp(at=at(1), node="node-b", actor="bob@node-b", request="of the other copy")
@@ -286,7 +286,7 @@ def sunk_and_released(site):
 
 
 def held(site):
-    from lakemark.model.entry import Draft
+    from lakemark.model.ledger.entry import Draft
     from lakemark.site import site_of
 
     here = site_of(site.parts())

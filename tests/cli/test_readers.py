@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.cli.doctoring_readers import examinations
+from lakemark.cli.checks.readers import examinations
 from lakemark.cli.options import Options
 from lakemark.cli.session import Session
-from lakemark.services.doctor import examine
+from lakemark.services.health.doctor import examine
 from tests.cli.conftest import Cli, environment
 
 

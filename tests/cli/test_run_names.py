@@ -80,7 +80,7 @@ def test_an_exact_name_comes_before_one_that_differs_in_case(cli):
 
 def test_of_two_that_differ_only_in_case_each_is_itself(cli):
     """As an older version let them be opened."""
-    from lakemark.services.open_run import Opening, open_run
+    from lakemark.services.runs.open_run import Opening, open_run
     from lakemark.site import site_of
 
     cli.ok("run", "open", "Llama")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.git import GitLedger
+from lakemark.adapters.git.ledger import GitLedger
 
 KEPT = Path(__file__).parent / "data" / "site-before.tar.xz"
 LEDGER = "5111ba71-c267-42cf-8c07-8b5d00b213d2"

@@ -16,7 +16,7 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from lakemark.adapters.s3_question import Asked, get, signed
+from lakemark.adapters.s3.question import Asked, get, signed
 
 CLOSED, HANGING = "closed", "hanging"
 NO_RECORD = b'{"message": "no such thing"}'

@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from lakemark.services.commit import Commit, commit
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.register_tiers import register_tier
+from lakemark.services.runs.open_run import Opening, open_run
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.register import register_tier
 from lakemark.settings import load
 from lakemark.site import Parts, site_of
 
@@ -55,7 +55,7 @@ def parts(home, endpoint):
 
 @pytest.mark.parametrize(("minutes", "said"), [(0, "ok"), (4, "ok"), (-20, "suspect"), (20, "suspect")])
 def test_an_entry_says_that_its_clock_was_off_a_store_s(tmp_path, minutes, said):
-    from lakemark.adapters.git import init
+    from lakemark.adapters.git.ledger import init
 
     init(tmp_path / "ledger.git")
     with store(timedelta(minutes=minutes)) as endpoint:

@@ -2,9 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
-from lakemark.model.ledger import Place, RecordState, Replica
-from lakemark.model.record import Record
-from lakemark.model.retention import Kept
+from lakemark.model.checkpoints.record import Record
+from lakemark.model.ledger.run import Place, RecordState, Replica
+from lakemark.model.tiers.retention import Kept
 from lakemark.model.views import Context, record_view, safe_at
 from tests.cli.keys import RECORD, has
 

@@ -11,9 +11,9 @@ import pytest
 
 from lakemark.cli.registry import COMMANDS
 from lakemark.errors import LakemarkError
-from lakemark.model.activity import still_writing
+from lakemark.model.runs.activity import still_writing
 from lakemark.sandbox import credentials, processes, state
-from lakemark.services.doctor import Examination, Noted, examine
+from lakemark.services.health.doctor import Examination, Noted, examine
 
 
 @pytest.mark.parametrize("command", [command.name for command in COMMANDS])

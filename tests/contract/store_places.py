@@ -5,11 +5,11 @@ import secrets
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lakemark.adapters import dvc_layout
-from lakemark.adapters.blobs_dir import DirectoryBlobs
-from lakemark.adapters.digests import Digester
-from lakemark.adapters.dvc import DvcStore
-from lakemark.adapters.tree import TreeStore
+from lakemark.adapters.disk.digests import Digester
+from lakemark.adapters.disk.directory_objects import DirectoryBlobs
+from lakemark.adapters.dvc import layout as dvc_layout
+from lakemark.adapters.dvc.store import DvcStore
+from lakemark.adapters.hot.store import TreeStore
 from lakemark.contract.store import LEDGER, Shelf
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.git import GitLedger, init
-from lakemark.contract.ledger import CHECKS, Opens
+from lakemark.adapters.git.ledger import GitLedger, init
 from lakemark.index import Index
+from tests.support.contract.ledger import CHECKS, Opens
 
 
 def git(folder: Path) -> Opens:
@@ -22,14 +22,14 @@ def git_with_index(folder: Path) -> Opens:
 
 
 def memory(folder: Path) -> Opens:
-    from lakemark.adapters.memory import MemoryLedger
+    from tests.support.memory import MemoryLedger
 
     ledger = MemoryLedger()
     return lambda: ledger
 
 
 KINDS: dict[str, Callable[[Path], Opens]] = {"git": git, "git_with_index": git_with_index}
-if importlib.util.find_spec("lakemark.adapters.memory"):
+if importlib.util.find_spec("tests.support.memory"):
     KINDS["memory"] = memory
 
 

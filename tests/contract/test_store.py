@@ -6,10 +6,11 @@ from datetime import datetime
 
 import pytest
 
-from lakemark.adapters.blobs_dir import DirectoryBlobs
-from lakemark.contract import Broken, blobs, hot, store
+from lakemark.adapters.disk.directory_objects import DirectoryBlobs
+from lakemark.contract import Broken, blobs, store
 from lakemark.ports import Damage, Expiry, Listing, Quiet, Stored, Usage
 from tests.contract.store_places import NOW, Buckets, Directories, Trees, shelf_of
+from tests.support.contract import hot
 
 by_name = pytest.mark.parametrize("check", store.CHECKS, ids=lambda check: check.name)
 LANDINGS = ("auto", "reflink", "link", "copy")

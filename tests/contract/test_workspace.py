@@ -2,11 +2,12 @@
 
 import pytest
 
-from lakemark.adapters.digests import Digester
-from lakemark.adapters.local import LocalWorkspace
-from lakemark.contract import Broken, workspace, workspace_parts
-from lakemark.contract.workspace import Scratch
+from lakemark.adapters.disk.digests import Digester
+from lakemark.adapters.node.workspace import LocalWorkspace
+from lakemark.contract import Broken
 from lakemark.ports import Restored
+from tests.support.contract import workspace, workspace_parts
+from tests.support.contract.workspace import Scratch
 
 CHECKS = (*workspace.CHECKS, *workspace_parts.CHECKS)
 

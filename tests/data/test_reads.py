@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.local import LocalWorkspace
-from lakemark.adapters.read_logs import summary
+from lakemark.adapters.node.read_logs import summary
+from lakemark.adapters.node.workspace import LocalWorkspace
 from lakemark.data import filesystem, paths
 from lakemark.data.reads import KEPT, ReadLog, digest_of
 from lakemark.data.server import Object
-from lakemark.model.record import DataRef, Evidence
+from lakemark.model.checkpoints.record import DataRef, Evidence
 from lakemark.ports import RunFile
-from lakemark.services.commit import Commit, commit
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.sweep import sweep
+from lakemark.services.node.sweep import sweep
+from lakemark.services.runs.open_run import Opening, open_run
+from lakemark.services.saves.commit import Commit, commit
 from lakemark.trainer import Run
 from tests.data.faulty import COMMIT
 from tests.faults.site_on_disk import Clock, make_site

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from lakemark.model.entry import KINDS, branch_of
+from lakemark.model.ledger.entry import KINDS, branch_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "entries.md"
 HEAD = "| kind | of | unknown means | body |\n|---|---|---|---|\n"

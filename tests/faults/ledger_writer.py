@@ -5,10 +5,10 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from lakemark.adapters.git import GitLedger, Remote
-from lakemark.model.checkpoint import File, Manifest
-from lakemark.model.entry import Contents, Draft, Stamp
-from lakemark.model.record import record_for
+from lakemark.adapters.git.ledger import GitLedger, Remote
+from lakemark.model.checkpoints.manifest import File, Manifest
+from lakemark.model.checkpoints.record import record_for
+from lakemark.model.ledger.entry import Contents, Draft, Stamp
 
 RUN = "written"
 START = datetime(2026, 11, 26, tzinfo=UTC)

@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from lakemark.adapters import git
-from lakemark.adapters.blobs_dir import DirectoryBlobs
-from lakemark.adapters.dvc import DvcStore
-from lakemark.adapters.git_pointer import Remote
-from lakemark.adapters.journal import SqliteJournal
-from lakemark.adapters.local import LocalWorkspace
-from lakemark.adapters.tree import TreeStore
+from lakemark.adapters.disk.directory_objects import DirectoryBlobs
+from lakemark.adapters.dvc.store import DvcStore
+from lakemark.adapters.git import ledger as git
+from lakemark.adapters.git.pointer import Remote
+from lakemark.adapters.hot.store import TreeStore
+from lakemark.adapters.node.journal import SqliteJournal
+from lakemark.adapters.node.workspace import LocalWorkspace
 from lakemark.formats import recogniser
 from lakemark.index import Index
-from lakemark.model.residence import Residence
+from lakemark.model.tiers.residence import Residence
 from lakemark.ports import Policies, Quiet, Site, Strength
-from lakemark.services.appending import checkpoint
-from lakemark.services.register_tiers import register_all
+from lakemark.services.ledger import checkpoint
+from lakemark.services.tiers.register import register_all
 
 SETTLED = Residence(keep_last=1, settle=timedelta(0))
 

@@ -4,13 +4,13 @@ from contextlib import suppress
 
 import pytest
 
-from lakemark.adapters.git_pointer import Remote
+from lakemark.adapters.git.pointer import Remote
 from lakemark.errors import NoRoom
-from lakemark.services.commit import Commit, commit
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.release import release
-from lakemark.services.replicate import replicate
-from lakemark.services.sweep import sweep
+from lakemark.services.node.sweep import sweep
+from lakemark.services.runs.open_run import Opening, open_run
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.release import release
+from lakemark.services.tiers.replicate import replicate
 from tests.faults.site_on_disk import Clock, make_site, write_checkpoint
 from tests.support import s3_faults as faults
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.model.rollback_plan import Flags
-from lakemark.services import rollback_apply, rollback_decide, rollback_request
-from lakemark.services.commit import Commit, commit
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.release import release
-from lakemark.services.replicate import replicate
-from lakemark.services.resume import resume
-from lakemark.services.sweep import sweep
+from lakemark.model.back.rollback_plan import Flags
+from lakemark.services.back import rollback_apply, rollback_decide, rollback_request
+from lakemark.services.back.resume import resume
+from lakemark.services.node.sweep import sweep
+from lakemark.services.runs.open_run import Opening, open_run
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.release import release
+from lakemark.services.tiers.replicate import replicate
 from tests.faults.site_on_disk import Clock, broken_promises, killed_at, make_site, write_checkpoint
 
 RUN = "llama"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.git import GitLedger, init
+from lakemark.adapters.git.ledger import GitLedger, init
 from tests.faults.ledger_writer import RUN
 from tests.faults.powerloss import disk
 
@@ -189,7 +189,7 @@ def test_packing_beside_appends_loses_nothing(tmp_path):
 def test_a_killed_packer_loses_nothing(tmp_path):
     path = tmp_path / "ledger.git"
     init(path)
-    lines = ["from pathlib import Path", "from lakemark.adapters.git import GitLedger", "print(1, flush=True)"]
+    lines = ["from pathlib import Path", "from lakemark.adapters.git.ledger import GitLedger", "print(1, flush=True)"]
     program = "\n".join([*lines, f"GitLedger(Path({str(path)!r})).pack()"])
     acknowledged = []
     choose = random.Random(1)

@@ -8,10 +8,10 @@ import traceback
 
 import pytest
 
-from lakemark.services.commit import Commit, commit
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.replicate import replicate
-from lakemark.services.sweep import sweep
+from lakemark.services.node.sweep import sweep
+from lakemark.services.runs.open_run import Opening, open_run
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.replicate import replicate
 from tests.faults.powerloss import disk
 from tests.faults.site_on_disk import Clock, Steps, broken_promises, make_site, write_checkpoint
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from lakemark.errors import NoRoom
-from lakemark.model.ledger import Place
-from lakemark.services.commit import commit
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.restore import restore
-from lakemark.services.sweep import sweep
-from lakemark.services.taking import Commit
-from lakemark.services.verify import verify
+from lakemark.model.ledger.run import Place
+from lakemark.services.back.restore import restore
+from lakemark.services.node.sweep import sweep
+from lakemark.services.runs.open_run import Opening, open_run
+from lakemark.services.saves.accept import Commit
+from lakemark.services.saves.commit import commit
+from lakemark.services.tiers.verify import verify
 from tests.faults.site_on_disk import Clock, make_site
 
 RUN = "r1"

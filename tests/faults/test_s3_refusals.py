@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from lakemark.adapters.blobs_s3 import PART_BYTES, S3Blobs
-from lakemark.adapters.dvc import DvcStore
-from lakemark.adapters.s3_place import S3Place, as_ours
+from lakemark.adapters.dvc.store import DvcStore
+from lakemark.adapters.s3.objects import PART_BYTES, S3Blobs
+from lakemark.adapters.s3.place import S3Place, as_ours
 from lakemark.contract.store import LEDGER, source
 from lakemark.errors import (
     AnswerDamaged,

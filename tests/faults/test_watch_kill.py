@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.memory.lookout import MemoryLookout
 from lakemark.ports import Watched
-from lakemark.services.watch import Watch
+from lakemark.services.node.watch import Watch
 from tests.services.crashing import Fuse, Killed, fused, read_everything, settled
 from tests.services.world import OUT, RUN, World, write_checkpoint
+from tests.support.memory.lookout import MemoryLookout
 
 TRAINER = """
 import os, sys, time

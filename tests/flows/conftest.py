@@ -31,7 +31,7 @@ from prefect.settings import (  # noqa: E402
 from prefect.settings import PREFECT_HOME as HOME  # noqa: E402
 
 from lakemark.sandbox import credentials, loopback, services  # noqa: E402
-from lakemark.sandbox.data_repository import DataRepository  # noqa: E402
+from lakemark.sandbox.story.data_repository import DataRepository  # noqa: E402
 from tests.flows.stage import NODE, Engine, Stage, new_site, register  # noqa: E402
 
 ROOT = Path(__file__).parents[2]

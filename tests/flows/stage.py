@@ -16,15 +16,15 @@ from prefect.exceptions import Pause
 from prefect.flow_engine import run_flow
 from prefect.states import Scheduled
 
-from lakemark.adapters import git
-from lakemark.model.ledger import RollbackState, RunState
+from lakemark.adapters.git import ledger as git
+from lakemark.model.ledger.run import RollbackState, RunState
 from lakemark.sandbox import processes, services, state
-from lakemark.sandbox.data_repository import DataRepository
-from lakemark.sandbox.deployments import WAITING, Deployments
 from lakemark.sandbox.prefect import Api
-from lakemark.services.commit import Commit, commit
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.register_tiers import register_all
+from lakemark.sandbox.story.data_repository import DataRepository
+from lakemark.sandbox.story.deployments import WAITING, Deployments
+from lakemark.services.runs.open_run import Opening, open_run
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.register import register_all
 from lakemark.site import open_site
 
 NODE = "node-a"

@@ -24,7 +24,7 @@ from flows.rollback import roll_back
 from flows.sweep import sweep
 from flows.verify import verify
 from lakemark.errors import Corrupt, LakemarkError, NotFound, Refused, StoreUnavailable
-from lakemark.services.verify import verify as verify_records
+from lakemark.services.tiers.verify import verify as verify_records
 from lakemark.trainer import Run
 
 pytestmark = pytest.mark.xdist_group("prefect")

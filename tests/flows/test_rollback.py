@@ -8,7 +8,7 @@ import pytest
 from flows.rollback import roll_back
 from flows.sweep import sweep
 from lakemark.errors import LakemarkError, NotFound, Refused, Usage
-from lakemark.services import rollback_apply, rollback_decide
+from lakemark.services.back import rollback_apply, rollback_decide
 from tests.flows.stage import until
 
 pytestmark = pytest.mark.xdist_group("prefect")

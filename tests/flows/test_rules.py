@@ -15,10 +15,10 @@ from pydantic import ValidationError
 
 from flows import _edge, rollback
 from lakemark.errors import Corrupt, Incomplete, LakemarkError, NoReplica, Refused, StoreUnavailable
-from lakemark.model.briefing import briefing
-from lakemark.model.rollback_plan import RollbackPlan
-from lakemark.services.rollback_request import request
-from lakemark.services.surroundings import around
+from lakemark.model.back.briefing import briefing
+from lakemark.model.back.rollback_plan import RollbackPlan
+from lakemark.services.back.rollback_request import request
+from lakemark.services.back.surroundings import around
 from tests.services.world import World
 
 FOLDER = Path(__file__).parents[2] / "flows"

@@ -14,7 +14,7 @@ from flows.rollback import roll_back
 from flows.sweep import sweep
 from lakemark.errors import StoreUnavailable
 from lakemark.sandbox import loopback, state
-from lakemark.services import rollback_decide
+from lakemark.services.back import rollback_decide
 from lakemark.trainer import Run
 from tests.flows.stage import until
 

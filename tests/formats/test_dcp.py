@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakemark.formats import recogniser
-from lakemark.formats.dcp import Dcp
-from lakemark.formats.folder import Folder
+from lakemark.formats.readers.folder import Folder
+from lakemark.formats.torch.dcp import Dcp
 from lakemark.ports import Verdict
 from tests.formats.builders import Chunk, as_json, dcp, dcp_metadata, safetensors, save, torch_zip
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lakemark.formats import headers
-from lakemark.formats.folder import Folder
+from lakemark.formats.readers import headers
+from lakemark.formats.readers.folder import Folder
 from lakemark.ports import Verdict
 from tests.formats.builders import as_json, dcp, safetensors, save, torch_zip
 from tests.formats.library_builders import deepspeed, found, hf_trainer, index_of, only, verdict

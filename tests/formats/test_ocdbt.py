@@ -2,8 +2,9 @@
 
 import pytest
 
-from lakemark.formats import ocdbt_tree, recogniser
-from lakemark.formats.folder import Folder
+from lakemark.formats import recogniser
+from lakemark.formats.readers import ocdbt_tree
+from lakemark.formats.readers.folder import Folder
 from tests.formats.builders import as_json, save
 from tests.formats.jax_builders import (
     LEAVES,

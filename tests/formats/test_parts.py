@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakemark.errors import Corrupt, Refused
-from lakemark.formats.parts import facts
-from lakemark.model.parts import Facts, unite
+from lakemark.formats.find.parts import facts
+from lakemark.model.checkpoints.parts import Facts, unite
 from tests.formats.builders import Chunk, as_json, dcp, dcp_metadata, save, torch_zip
 
 WORLD = {"dp_world_size": 2, "mp_world_size": 2}

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lakemark.formats import dcp_metadata
-from lakemark.formats.dcp_metadata import TooLarge, parse, ranges
-from lakemark.formats.folder import Folder
-from lakemark.formats.pickle_stream import Cut, PickleReader, TooLong, Unfit
+from lakemark.formats.readers import dcp_metadata
+from lakemark.formats.readers.dcp_metadata import TooLarge, parse, ranges
+from lakemark.formats.readers.folder import Folder
+from lakemark.formats.readers.pickle_stream import Cut, PickleReader, TooLong, Unfit
 
 from tests.formats.builders import ROLES, Chunk, dcp, dcp_metadata as metadata_bytes, pickled, save  # isort: skip
 
@@ -101,7 +101,7 @@ SAID = {
 }
 MEASURED = """
 import io, resource, sys
-from lakemark.formats.pickle_stream import PickleReader, Unfit
+from lakemark.formats.readers.pickle_stream import PickleReader, Unfit
 stream = open(sys.argv[1], "rb")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.formats import tf_state
-from lakemark.formats.pointers import Kind, Neighbour, decide
+from lakemark.formats.find.pointers import Kind, Neighbour, decide
+from lakemark.formats.readers import tf_state
 from lakemark.ports import Placed, PointerKind
 
 ROOT = Path("/out")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakemark.formats.folder import Folder
+from lakemark.formats.readers.folder import Folder
 from tests.formats.builders import as_json, dcp, safetensors, save, torch_zip
 from tests.formats.library_builders import RECOGNISER, accelerate, deepspeed, found, hf_trainer, megatron
 

@@ -5,13 +5,13 @@ import os
 import pytest
 
 from lakemark.formats import recogniser
-from lakemark.formats.dcp import Dcp
-from lakemark.formats.families import BUILT_IN
-from lakemark.formats.folder import Folder
-from lakemark.formats.generic import GenericFamily
-from lakemark.formats.lightning import Lightning
-from lakemark.formats.nvrx import NvrxLocal
-from lakemark.formats.recogniser import FrameworkRecogniser
+from lakemark.formats.find.families import BUILT_IN
+from lakemark.formats.find.generic import GenericFamily
+from lakemark.formats.find.recogniser import FrameworkRecogniser
+from lakemark.formats.readers.folder import Folder
+from lakemark.formats.torch.dcp import Dcp
+from lakemark.formats.torch.lightning import Lightning
+from lakemark.formats.torch.nvrx import NvrxLocal
 from tests.formats.builders import dcp, save, torch_zip
 
 

@@ -10,7 +10,7 @@ from lakemark.ports import Verdict
 from tests.formats.builders import save
 
 MODULE = """
-from lakemark.formats.family import found
+from lakemark.formats.rules.family import found
 
 
 class Mine:
@@ -66,7 +66,7 @@ def test_another_package_s_format_is_asked_and_its_failure_is_its_own(install, t
 
 
 CARELESS = """
-from lakemark.formats.family import Loose
+from lakemark.formats.rules.family import Loose
 
 
 class Careless:
@@ -105,7 +105,7 @@ def test_what_another_package_s_format_answers_keeps_nobody_else_s_checkpoint_ou
 
 WRONG = """
 from pathlib import Path
-from lakemark.formats.family import found
+from lakemark.formats.rules.family import found
 
 
 class Elsewhere:

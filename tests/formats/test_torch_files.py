@@ -8,8 +8,9 @@ import zipfile
 
 import pytest
 
-from lakemark.formats import headers, recogniser, torch_file
-from lakemark.formats.folder import Folder
+from lakemark.formats import recogniser
+from lakemark.formats.readers import headers, torch_file
+from lakemark.formats.readers.folder import Folder
 from lakemark.formats.roles import EVERYTHING
 from tests.formats.builders import Storage, Tensor, pickled, save, torch_old, torch_zip, torch_zip_of
 

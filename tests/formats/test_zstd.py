@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from lakemark.formats import zstd
+from lakemark.formats.readers import zstd
 
 TEXT = "".join(f"params.layer_{i}.kernel/.zarray params.layer_{i}.kernel/{i % 7}.0 " for i in range(40)).encode()
 FRAMES = {

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from lakemark.adapters.run_files import spooled, write_run_file
+from lakemark.adapters.node.run_files import spooled, write_run_file
 from lakemark.ports import RunFile
 from lakemark.trainer import Run
 

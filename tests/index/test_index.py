@@ -9,15 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lakemark.adapters.git import GitLedger, init
+from lakemark.adapters.git.ledger import GitLedger, init
 from lakemark.errors import Corrupt, NoRecordAsOf, NotFound, Usage
 from lakemark.index import Index, Selection
 from lakemark.index.database import VERSION
-from lakemark.model.entry import SITE, Contents, Draft
-from lakemark.model.fold import fold
-from lakemark.model.ledger import Place
-from lakemark.model.record import record_for
-from lakemark.model.timeline import as_of, forked_from, latest, segments
+from lakemark.model.checkpoints.record import record_for
+from lakemark.model.ledger.entry import SITE, Contents, Draft
+from lakemark.model.ledger.fold import fold
+from lakemark.model.ledger.run import Place
+from lakemark.model.runs.timeline import as_of, forked_from, latest, segments
 from tests.model.histories import RUN, START, histories, manifest, row, settle, stamp
 
 

@@ -5,9 +5,9 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from lakemark.adapters.git import GitLedger
+from lakemark.adapters.git.ledger import GitLedger
 from lakemark.index import Index
-from lakemark.model.entry import Draft, Stamp
+from lakemark.model.ledger.entry import Draft, Stamp
 from tests.adapters.test_git_ledger import RUN, START, Told
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.git_pointer import Remote
-from lakemark.model.entry import Draft
-from lakemark.services.commit import Commit, commit
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.replicate import replicate
-from lakemark.services.sweep import sweep
+from lakemark.adapters.git.pointer import Remote
+from lakemark.model.ledger.entry import Draft
+from lakemark.services.node.sweep import sweep
+from lakemark.services.runs.open_run import Opening, open_run
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.replicate import replicate
 from tests.faults.site_on_disk import Clock, make_site, write_checkpoint
 
 RUN = "llama"

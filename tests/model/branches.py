@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from hashlib import sha256
 
-from lakemark.model.canonical import canonical
-from lakemark.model.entry import SITE, Contents, Draft, Entry, Means, Signer, Stamp, settled
-from lakemark.model.instants import to_text
-from lakemark.model.measures import took
-from lakemark.model.record import DataRef, Record, record_for
-from lakemark.model.requests import Requests
+from lakemark.model.checkpoints.record import DataRef, Record, record_for
+from lakemark.model.ledger.entry import SITE, Contents, Draft, Entry, Means, Signer, Stamp, settled
+from lakemark.model.ledger.measures import took
+from lakemark.model.ledger.requests import Requests
+from lakemark.model.values.canonical import canonical
+from lakemark.model.values.instants import to_text
 from tests.model.building import at, data, manifest
 
 RUN = "llama-7b"

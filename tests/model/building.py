@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from lakemark.model.checkpoint import File, Manifest
-from lakemark.model.entry import Contents, Draft, Stamp, settled
-from lakemark.model.fold import apply
-from lakemark.model.instants import to_text
-from lakemark.model.ledger import RunState
-from lakemark.model.record import DataRef, record_for
+from lakemark.model.checkpoints.manifest import File, Manifest
+from lakemark.model.checkpoints.record import DataRef, record_for
+from lakemark.model.ledger.entry import Contents, Draft, Stamp, settled
+from lakemark.model.ledger.fold import apply
+from lakemark.model.ledger.run import RunState
+from lakemark.model.values.instants import to_text
 
 GOLDEN = Path(__file__).parent / "golden"
 START = datetime(2026, 11, 1, tzinfo=UTC)

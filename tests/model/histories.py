@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
-from lakemark.model.canonical import canonical
-from lakemark.model.checkpoint import File, Manifest
-from lakemark.model.entry import Contents, Draft, Entry, Means, Stamp, parsed, settled
-from lakemark.model.fold import apply
-from lakemark.model.instants import to_text
-from lakemark.model.ledger import RunState
-from lakemark.model.record import DataRef, record_for
+from lakemark.model.checkpoints.manifest import File, Manifest
+from lakemark.model.checkpoints.record import DataRef, record_for
+from lakemark.model.ledger.entry import Contents, Draft, Entry, Means, Stamp, parsed, settled
+from lakemark.model.ledger.fold import apply
+from lakemark.model.ledger.run import RunState
+from lakemark.model.values.canonical import canonical
+from lakemark.model.values.instants import to_text
 
 START = datetime(2026, 11, 26, tzinfo=UTC)
 RUN = "drawn"

@@ -4,7 +4,7 @@ import stat
 
 import pytest
 
-from lakemark.model.access import Reach, Rights, for_group, is_shared, readers
+from lakemark.model.tiers.access import Reach, Rights, for_group, is_shared, readers
 
 
 def folder(mode, *, owner="keeper", group="team", path="/x"):

@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from lakemark.model.canonical import canonical, parse
-from lakemark.model.entry import KINDS, SITE, Contents, Means, branch_of, parsed
-from lakemark.model.fold import fold
-from lakemark.model.site_ledger import fold_site
+from lakemark.model.ledger.entry import KINDS, SITE, Contents, Means, branch_of, parsed
+from lakemark.model.ledger.fold import fold
+from lakemark.model.ledger.site import fold_site
+from lakemark.model.values.canonical import canonical, parse
 from tests.model.branches import RUN, UNKNOWN, line, plain, written
 from tests.model.building import GOLDEN, check_golden
 

@@ -6,7 +6,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakemark.model.canonical import canonical, digest, parse
+from lakemark.model.values.canonical import canonical, digest, parse
 
 SAFE = 2**53 - 1
 texts = st.text(st.characters(exclude_categories=["Cs"]))

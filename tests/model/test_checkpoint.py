@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from lakemark.errors import Corrupt, Refused
-from lakemark.model.checkpoint import File, FileType, Manifest, check_path, check_target
+from lakemark.model.checkpoints.manifest import File, FileType, Manifest, check_path, check_target
 from tests.model.building import check_golden
 
 D1, D2, D3 = "1" * 64, "2" * 64, "a" * 64

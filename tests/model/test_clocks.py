@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakemark.model.clocks import TOLERANCE, WINDOW, Clocks
-from lakemark.model.entry import Contents, Draft
-from lakemark.model.fold import apply, fold
-from lakemark.model.instants import to_text
-from lakemark.model.record import record_for
-from lakemark.model.timeline import as_of
+from lakemark.model.checkpoints.record import record_for
+from lakemark.model.ledger.clocks import TOLERANCE, WINDOW, Clocks
+from lakemark.model.ledger.entry import Contents, Draft
+from lakemark.model.ledger.fold import apply, fold
+from lakemark.model.runs.timeline import as_of
+from lakemark.model.values.instants import to_text
 from tests.model.histories import RUN, START, manifest, settle, stamp
 
 DAY = 24.0

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.model.data_ids import commit_id, is_commit_id
+from lakemark.model.values.data_ids import commit_id, is_commit_id
 
 REAL = [json.loads(line) for line in (Path(__file__).parent / "data" / "commits.jsonl").read_text().splitlines()]
 

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from lakemark.model.data_looks import EVERY, LONGEST, nodes_of, pause
+from lakemark.model.runs.data_looks import EVERY, LONGEST, nodes_of, pause
 
 NODES = tuple(f"node-{number}" for number in range(20))
 

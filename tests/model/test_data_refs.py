@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakemark.model.record import DataRef
+from lakemark.model.checkpoints.record import DataRef
 
 DVC = {"kind": "dvc", "repository": "corpus", "commit": "3f" * 20, "path": "train.dvc", "md5": "0a" * 16 + ".dir"}
 PRINT = {"kind": "fingerprint", "path": "/data/train", "digest": "ab" * 32, "files": 3, "size_bytes": 99}

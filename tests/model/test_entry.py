@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakemark.errors import Corrupt
-from lakemark.model.entry import KINDS, Contents, Draft, Entry, Means, Stamp, settled
-from lakemark.model.fold import fold
+from lakemark.model.ledger.entry import KINDS, Contents, Draft, Entry, Means, Stamp, settled
+from lakemark.model.ledger.fold import fold
 from tests.model.building import Running, check_golden
 from tests.model.test_canonical import texts, values
 from tests.model.test_record import whole

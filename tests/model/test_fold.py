@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakemark.model.entry import Contents, Draft, Means
-from lakemark.model.fold import apply, fold, foreseen, mentions, structural
-from lakemark.model.ledger import Place, RunState
-from lakemark.model.record import record_for
-from lakemark.model.timeline import lineage
+from lakemark.model.checkpoints.record import record_for
+from lakemark.model.ledger.entry import Contents, Draft, Means
+from lakemark.model.ledger.fold import apply, fold, foreseen, mentions, structural
+from lakemark.model.ledger.run import Place, RunState
+from lakemark.model.runs.timeline import lineage
 from tests.model.histories import RUN, START, histories, manifest, settle, stamp
 
 

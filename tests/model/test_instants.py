@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakemark.model.instants import duration, duration_text, from_text, to_text
+from lakemark.model.values.instants import duration, duration_text, from_text, to_text
 
 instants = st.datetimes(
     timezones=st.sampled_from([UTC, timezone(timedelta(hours=-5)), timezone(timedelta(minutes=345))]),

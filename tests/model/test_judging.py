@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakemark.model.judging import Dated, foreign, lost, resumes, weights_only, whole_state
+from lakemark.model.checkpoints.judging import Dated, foreign, lost, resumes, weights_only, whole_state
 
 ALL = ("weights", "optimizer", "scheduler", "rng")
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)

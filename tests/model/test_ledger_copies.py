@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from lakemark.model.ledger_copies import AT_LEAST_EVERY, SMALL_BYTES, Sent, sending
+from lakemark.model.ledger.copies import AT_LEAST_EVERY, SMALL_BYTES, Sent, sending
 from tests.model.building import at
 
 NOW = at(0)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakemark.model.names import is_run, original, run_for
+from lakemark.model.values.names import is_run, original, run_for
 
 
 @pytest.mark.parametrize("name", ["a", "llama-7b", "a.b_c-d", "0", "a" * 63, "lock"])

@@ -1,6 +1,6 @@
 import pytest
 
-from lakemark.model import outside
+from lakemark.model.values import outside
 
 HEX = "0123456789abcdef"
 

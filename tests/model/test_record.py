@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakemark.errors import Corrupt
-from lakemark.model.record import Code, DataRef, Record, record_for, record_id
+from lakemark.model.checkpoints.record import Code, DataRef, Record, record_for, record_id
 from tests.model.building import check_golden, data, manifest
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakemark.model.requests import Requests
+from lakemark.model.ledger.requests import Requests
 
 
 @given(st.lists(st.tuples(st.text(max_size=4), st.integers(1, 5)), max_size=300))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakemark.model.instants import to_text
-from lakemark.model.retention import Best, RetentionPolicy, apply_policy
+from lakemark.model.tiers.retention import Best, RetentionPolicy, apply_policy
+from lakemark.model.values.instants import to_text
 from tests.model.building import HOUR, Running, at, check_golden
 
 DAY = timedelta(days=1)

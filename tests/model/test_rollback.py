@@ -5,8 +5,7 @@ from datetime import timedelta
 import pytest
 
 from lakemark.errors import Corrupt
-from lakemark.model.entry import Contents
-from lakemark.model.rollback import (
+from lakemark.model.back.rollback import (
     Flags,
     GivesUp,
     PlanData,
@@ -18,6 +17,7 @@ from lakemark.model.rollback import (
     target_of,
     unsound,
 )
+from lakemark.model.ledger.entry import Contents
 from tests.model.building import HOUR, Running, at, check_golden, data
 
 EXPIRES = at(99)

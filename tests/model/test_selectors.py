@@ -1,7 +1,6 @@
 import pytest
 
 from lakemark.errors import NoRecordAsOf, NotFound, Usage
-from lakemark.model.names import run_for
 from lakemark.model.selectors import (
     AtStep,
     AtTime,
@@ -17,6 +16,7 @@ from lakemark.model.selectors import (
     resolve_target,
     run_of,
 )
+from lakemark.model.values.names import run_for
 from tests.model.building import HOUR, Running, at, data
 
 NOW = at(100)

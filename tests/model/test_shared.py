@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from lakemark.model.canonical import canonical, parse
-from lakemark.model.record import Code, DataRef, Record, record_for
+from lakemark.model.checkpoints.record import Code, DataRef, Record, record_for
+from lakemark.model.values.canonical import canonical, parse
 from tests.model.histories import RUN, START, manifest
 
 

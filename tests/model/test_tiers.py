@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakemark.model.ledger import Place
-from lakemark.model.residence import Admit, Release
-from lakemark.model.retention import Best
-from lakemark.model.tiers import ADMIT_RETAINED, Residence, Tier, plan_moves, proven_domains
+from lakemark.model.ledger.run import Place
+from lakemark.model.tiers.moves import ADMIT_RETAINED, Residence, Tier, plan_moves, proven_domains
+from lakemark.model.tiers.residence import Admit, Release
+from lakemark.model.tiers.retention import Best
 from tests.model.building import HOUR, Running, at
 
 HOT = Tier(name="hot", tier_class="hot", kind="tree", domain="n1")

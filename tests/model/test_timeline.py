@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakemark.errors import NoRecordAsOf
-from lakemark.model.entry import Contents, Draft
-from lakemark.model.fold import fold
-from lakemark.model.record import record_for
-from lakemark.model.timeline import as_of, latest, lineage, segments, usable
+from lakemark.model.checkpoints.record import record_for
+from lakemark.model.ledger.entry import Contents, Draft
+from lakemark.model.ledger.fold import fold
+from lakemark.model.runs.timeline import as_of, latest, lineage, segments, usable
 from tests.model.histories import RUN, START, histories, manifest, settle, stamp
 
 

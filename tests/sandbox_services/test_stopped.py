@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.sandbox import demo, directions, processes, services
-from lakemark.sandbox.deployments import Deployments
+from lakemark.sandbox import directions, processes, services
+from lakemark.sandbox.story import demo
+from lakemark.sandbox.story.deployments import Deployments
 
 # Whoever runs the tests in the background has Ctrl-C ignored, and so would what they start.
 LISTENING = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"

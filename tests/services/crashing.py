@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from lakemark.model.timeline import latest, lineage
+from lakemark.model.runs.timeline import latest, lineage
 from lakemark.ports import Quiet
-from lakemark.services.appending import checkpoint
-from lakemark.services.verify import verify
+from lakemark.services.ledger import checkpoint
+from lakemark.services.tiers.verify import verify
 
 PORTS = ("ledger", "hot", "data", "workspace", "journal")
 _CHANGING = (

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from lakemark.ports import Approval
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.resume import resume
-from lakemark.services.sweep import sweep
+from lakemark.services.back.resume import resume
+from lakemark.services.node.sweep import sweep
+from lakemark.services.runs.open_run import Opening, open_run
 from tests.faults.site_on_disk import Clock, make_site
 
 RUN = "llama"

@@ -16,7 +16,13 @@ from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
-from lakemark.adapters.memory import (
+from lakemark.errors import StoreUnavailable
+from lakemark.model.tiers.residence import Residence
+from lakemark.model.tiers.retention import RetentionPolicy
+from lakemark.ports import Damage, Policies, Site
+from lakemark.services.soundness import GuardedLedger
+from tests.services.world import START
+from tests.support.memory import (
     MemoryDisk,
     MemoryHot,
     MemoryJournal,
@@ -26,12 +32,6 @@ from lakemark.adapters.memory import (
     MemoryStore,
     MemoryWorkspace,
 )
-from lakemark.errors import StoreUnavailable
-from lakemark.model.residence import Residence
-from lakemark.model.retention import RetentionPolicy
-from lakemark.ports import Damage, Policies, Site
-from lakemark.services.soundness import GuardedLedger
-from tests.services.world import START
 
 KEPT = 3
 SHARED = {"warm": "array", "cold": "hdd"}

@@ -8,22 +8,22 @@ from pathlib import Path
 from random import Random
 
 from lakemark.errors import LakemarkError, Refused
-from lakemark.model.rollback_plan import Flags
-from lakemark.services.commit import Commit, commit
-from lakemark.services.invariants import violations
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.recover import recover
-from lakemark.services.register_tiers import register_all
-from lakemark.services.release import release
-from lakemark.services.rename import rename_node
-from lakemark.services.replicate import replicate
-from lakemark.services.restore import restore
-from lakemark.services.resume import resume
-from lakemark.services.rollback_apply import apply
-from lakemark.services.rollback_decide import approve
-from lakemark.services.rollback_request import Wish, request
-from lakemark.services.sweep import sweep
-from lakemark.services.verify import verify
+from lakemark.model.back.rollback_plan import Flags
+from lakemark.services.back.restore import restore
+from lakemark.services.back.resume import resume
+from lakemark.services.back.rollback_apply import apply
+from lakemark.services.back.rollback_decide import approve
+from lakemark.services.back.rollback_request import Wish, request
+from lakemark.services.health.invariants import violations
+from lakemark.services.node.sweep import sweep
+from lakemark.services.recovery.recover import recover
+from lakemark.services.runs.open_run import Opening, open_run
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.register import register_all
+from lakemark.services.tiers.release import release
+from lakemark.services.tiers.rename import rename_node
+from lakemark.services.tiers.replicate import replicate
+from lakemark.services.tiers.verify import verify
 from tests.services.interleaved import Killed, Yard
 from tests.services.world import Trainer, files, write_checkpoint
 

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lakemark.errors import LakemarkError
-from lakemark.model.record import Evidence
-from lakemark.model.rollback_plan import Flags
-from lakemark.services.commit import Commit, commit
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.release import release
-from lakemark.services.replicate import replicate
-from lakemark.services.restore import restore
-from lakemark.services.resume import resume
-from lakemark.services.rollback_apply import apply
-from lakemark.services.rollback_decide import approve
-from lakemark.services.rollback_request import Wish, request
-from lakemark.services.sweep import sweep
+from lakemark.model.back.rollback_plan import Flags
+from lakemark.model.checkpoints.record import Evidence
+from lakemark.services.back.restore import restore
+from lakemark.services.back.resume import resume
+from lakemark.services.back.rollback_apply import apply
+from lakemark.services.back.rollback_decide import approve
+from lakemark.services.back.rollback_request import Wish, request
+from lakemark.services.node.sweep import sweep
+from lakemark.services.runs.open_run import Opening, open_run
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.release import release
+from lakemark.services.tiers.replicate import replicate
 from tests.services.crashing import Fuse, Killed, fused, invariants, settled
 from tests.services.world import OUT, RUN, Trainer, World, files, write_checkpoint
 
@@ -257,7 +257,7 @@ class Machine(RuleBasedStateMachine):
                 assert ref.evidence == Evidence.AMBIGUOUS or ref.commit == commit_id
 
     def by_digest(self):
-        from lakemark.adapters.memory.disk import Inode
+        from tests.support.memory.disk import Inode
 
         known = self.__dict__.setdefault("_digests", {})
         for data, said in self.truth.items():

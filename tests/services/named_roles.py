@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from lakemark.adapters.memory import MemoryRecogniser
+from tests.support.memory import MemoryRecogniser
 
 ROLES = ("weights", "optimizer", "scheduler", "rng", "dataloader", "trainer", "config")
 

@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 
 from lakemark.ports import Policies
-from lakemark.services.commit import Commit, commit
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.register_tiers import register_all
-from lakemark.services.sweep import sweep
+from lakemark.services.node.sweep import sweep
+from lakemark.services.runs.open_run import Opening, open_run
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.register import register_all
 from tests.faults.site_on_disk import make_site
 from tests.formats.builders import safetensors, save, torch_zip
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.announcers import why_not
-from lakemark.adapters.run_files import SPOOL_FORMAT
+from lakemark.adapters.node.announcers import why_not
+from lakemark.adapters.node.run_files import SPOOL_FORMAT
 from tests.services.on_disk import RUN, Yard, plain
 
 NOBODY = 65534

@@ -5,8 +5,8 @@ import pytest
 from lakemark.errors import Incomplete
 from lakemark.formats import recogniser
 from lakemark.ports import Verdict
-from lakemark.services.commit import Commit, commit
-from lakemark.services.resume import resume
+from lakemark.services.back.resume import resume
+from lakemark.services.saves.commit import Commit, commit
 from tests.formats.builders import dcp, save, torch_zip
 from tests.services.on_disk import RUN
 

@@ -5,14 +5,14 @@ import random
 import pytest
 
 from lakemark.errors import AnswerDamaged, Corrupt, Refused, SourceDamaged, StoreUnavailable, TargetDamaged
-from lakemark.model.ledger import Place
-from lakemark.services.demote import demote
-from lakemark.services.replicate import replicate
-from lakemark.services.restore import restore
-from lakemark.services.resume import resume
-from lakemark.services.sweep import sweep
-from lakemark.services.unshare import unshare
-from lakemark.services.verify import verify
+from lakemark.model.ledger.run import Place
+from lakemark.services.back.restore import restore
+from lakemark.services.back.resume import resume
+from lakemark.services.node.sweep import sweep
+from lakemark.services.tiers.demote import demote
+from lakemark.services.tiers.replicate import replicate
+from lakemark.services.tiers.unshare import unshare
+from lakemark.services.tiers.verify import verify
 from tests.services.crashing import At, Killed
 from tests.services.world import OUT, RUN, files
 from tests.support.faulty_store import Always, Cut, Eio, FaultyStore, Flip, Lie, Reset

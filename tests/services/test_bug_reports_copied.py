@@ -4,19 +4,19 @@ import shutil
 
 import pytest
 
-from lakemark.adapters.blobs_dir import DirectoryBlobs
-from lakemark.adapters.dvc import DvcStore
-from lakemark.adapters.git_pointer import Remote
+from lakemark.adapters.disk.directory_objects import DirectoryBlobs
+from lakemark.adapters.dvc.store import DvcStore
+from lakemark.adapters.git.pointer import Remote
 from lakemark.errors import LakemarkError, StoreUnavailable
-from lakemark.model.ledger import Place
-from lakemark.model.retention import RetentionPolicy
+from lakemark.model.ledger.run import Place
+from lakemark.model.tiers.retention import RetentionPolicy
 from lakemark.ports import Policies
-from lakemark.services.keeping import why_kept
-from lakemark.services.replicate import replicate
-from lakemark.services.restore import restore
-from lakemark.services.resume import resume
-from lakemark.services.sweep import sweep
-from lakemark.services.verify import verify
+from lakemark.services.back.restore import restore
+from lakemark.services.back.resume import resume
+from lakemark.services.node.sweep import sweep
+from lakemark.services.tiers.kept import why_kept
+from lakemark.services.tiers.replicate import replicate
+from lakemark.services.tiers.verify import verify
 from tests.services.framework_bench import tree
 from tests.services.on_disk import RUN, Yard, hf, now
 

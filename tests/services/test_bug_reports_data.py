@@ -9,22 +9,22 @@ from functools import partial
 import pytest
 from lakefs_client import models
 
-from lakemark.adapters.lakefs_server import Server
+from lakemark.adapters.lakefs.server import Server
 from lakemark.errors import Conflict, Refused, Usage
-from lakemark.model.entry import Draft
-from lakemark.model.names import is_run, original, run_for
-from lakemark.model.rollback_plan import Flags
+from lakemark.model.back.rollback_plan import Flags
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.values.names import is_run, original, run_for
 from lakemark.ports import Approval, Policies, Strength
-from lakemark.services.commit import Commit, commit
-from lakemark.services.data_note import keep_note, noted
-from lakemark.services.invariants import sampled_data
-from lakemark.services.move_branch import move_branches
-from lakemark.services.observe import observe
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.register_tiers import register_all
-from lakemark.services.rollback_apply import apply
-from lakemark.services.rollback_request import Wish, request
-from lakemark.services.tend_data import tend_data
+from lakemark.services.back.move_branch import move_branches
+from lakemark.services.back.rollback_apply import apply
+from lakemark.services.back.rollback_request import Wish, request
+from lakemark.services.data.note import keep_note, noted
+from lakemark.services.data.observe import observe
+from lakemark.services.data.tend import tend_data
+from lakemark.services.health.invariants import sampled_data
+from lakemark.services.runs.open_run import Opening, open_run
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.register import register_all
 from tests.faults.site_on_disk import make_site
 from tests.services.on_disk import RUN, now, plain
 from tests.services_fixtures import LAKEFS_SERVERS

@@ -10,15 +10,15 @@ from dataclasses import replace
 import pytest
 
 from lakemark.errors import Conflict, Incomplete, NotFound
-from lakemark.model.names import is_run, original, run_for
-from lakemark.model.retention import RetentionPolicy
-from lakemark.model.rollback_plan import Flags
-from lakemark.model.timeline import latest, lineage
+from lakemark.model.back.rollback_plan import Flags
+from lakemark.model.runs.timeline import latest, lineage
+from lakemark.model.tiers.retention import RetentionPolicy
+from lakemark.model.values.names import is_run, original, run_for
 from lakemark.ports import Policies, Verdict
-from lakemark.services.keeping import why_kept
-from lakemark.services.restore import restore
-from lakemark.services.resume import resume
-from lakemark.services.rollback_request import Wish, plan
+from lakemark.services.back.restore import restore
+from lakemark.services.back.resume import resume
+from lakemark.services.back.rollback_request import Wish, plan
+from lakemark.services.tiers.kept import why_kept
 from tests.formats.builders import ROLES, dcp, safetensors, save, torch_zip
 from tests.services.framework_bench import tree
 from tests.services.on_disk import RUN, age, hf, now, plain

@@ -2,7 +2,7 @@
 
 import os
 
-from lakemark.adapters.tree import TreeStore
+from lakemark.adapters.hot.store import TreeStore
 from tests.services.on_disk import now, plain
 
 

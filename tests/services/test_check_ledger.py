@@ -2,10 +2,10 @@
 
 import pytest
 
-from lakemark.services import check_ledger as checking
-from lakemark.services.appending import checkpoint
-from lakemark.services.check_ledger import EVERY, LedgerNote, check_ledger, place_of
-from lakemark.services.status import problems_of_ledger
+from lakemark.services.health.status import problems_of_ledger
+from lakemark.services.ledger import checkpoint
+from lakemark.services.recovery import check as checking
+from lakemark.services.recovery.check import EVERY, LedgerNote, check_ledger, place_of
 from tests.services.world import RUN, World
 
 

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.memory.lookout import MemoryLookout
 from lakemark.errors import Refused
-from lakemark.model.entry import Draft
-from lakemark.services.close_run import close_run, reopen_run
-from lakemark.services.commit import Commit, commit
-from lakemark.services.find_saves import to_be_looked_through
-from lakemark.services.watch import Watch
+from lakemark.model.ledger.entry import Draft
+from lakemark.services.node.watch import Watch
+from lakemark.services.runs.close_run import close_run, reopen_run
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.saves.find import to_be_looked_through
 from tests.services.crashing import KillAt, Killed
 from tests.services.test_uncommitted import LACKING
 from tests.services.world import OUT, RUN, World
+from tests.support.memory.lookout import MemoryLookout
 
 
 def closes(world, **asked):

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from lakemark.errors import Conflict, Incomplete, NotFound, Refused
-from lakemark.model.entry import Draft
-from lakemark.model.record import Code
-from lakemark.services.close_run import close_run, reopen_run
-from lakemark.services.commit import Commit, commit
-from lakemark.services.resume import resume
+from lakemark.model.checkpoints.record import Code
+from lakemark.model.ledger.entry import Draft
+from lakemark.services.back.resume import resume
+from lakemark.services.runs.close_run import close_run, reopen_run
+from lakemark.services.saves.commit import Commit, commit
 from tests.services.world import OUT, RUN, files
 
 

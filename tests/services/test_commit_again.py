@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 
 from lakemark.errors import Refused
-from lakemark.model.entry import Draft
-from lakemark.services.commit import Commit, commit
-from lakemark.services.release import release
-from lakemark.services.replicate import replicate
-from lakemark.services.restore import restore
-from lakemark.services.sources import note_damage
-from lakemark.services.sweep import sweep
-from lakemark.services.verify import verify
+from lakemark.model.ledger.entry import Draft
+from lakemark.services.back.restore import restore
+from lakemark.services.node.sweep import sweep
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.release import release
+from lakemark.services.tiers.replicate import replicate
+from lakemark.services.tiers.sources import note_damage
+from lakemark.services.tiers.verify import verify
 from tests.services.crashing import KillAt, Killed, settled
 from tests.services.world import OUT, POLICIES, RUN, World, files
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.model.rollback_plan import Flags
-from lakemark.services.commit import Commit, commit
-from lakemark.services.release import release
-from lakemark.services.replicate import replicate
-from lakemark.services.resume import resume
-from lakemark.services.rollback_apply import apply
-from lakemark.services.rollback_decide import approve
-from lakemark.services.rollback_request import request
-from lakemark.services.sweep import sweep
+from lakemark.model.back.rollback_plan import Flags
+from lakemark.services.back.resume import resume
+from lakemark.services.back.rollback_apply import apply
+from lakemark.services.back.rollback_decide import approve
+from lakemark.services.back.rollback_request import request
+from lakemark.services.node.sweep import sweep
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.release import release
+from lakemark.services.tiers.replicate import replicate
 from tests.services.crashing import Fuse, KillAt, Killed, fused, invariants, settled
 from tests.services.world import OUT, POLICIES, RUN, World, files
 

@@ -5,20 +5,21 @@ from dataclasses import replace
 
 import pytest
 
-from lakemark.adapters.memory import MemoryData
 from lakemark.errors import Denied, Misconfigured, NotFound, Refused, StoreUnavailable, Usage
-from lakemark.model.record import Evidence
-from lakemark.model.rollback_plan import Flags
+from lakemark.model.back.rollback_plan import Flags
+from lakemark.model.checkpoints.record import Evidence
 from lakemark.ports import Strength
-from lakemark.services import data_note, pins
-from lakemark.services.bind import Steps, bind, bind_run
-from lakemark.services.close_run import close_run
-from lakemark.services.invariants import sampled_data, violations
-from lakemark.services.observe import head_at, observe, stands_still
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.rollback_request import plan, request
-from lakemark.services.status import problems_of_data
+from lakemark.services.back.rollback_request import plan, request
+from lakemark.services.data import note as data_note
+from lakemark.services.data import pins
+from lakemark.services.data.observe import head_at, observe, stands_still
+from lakemark.services.health.invariants import sampled_data, violations
+from lakemark.services.health.status import problems_of_data
+from lakemark.services.runs.bind import Steps, bind, bind_run
+from lakemark.services.runs.close_run import close_run
+from lakemark.services.runs.open_run import Opening, open_run
 from tests.services.world import OUT, POLICIES, RUN, files
+from tests.support.memory import MemoryData
 
 
 def strength(world, made):

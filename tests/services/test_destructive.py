@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from lakemark.model.retention import RetentionPolicy
-from lakemark.services.demote import demote
-from lakemark.services.keep_ledger import keep_copies
-from lakemark.services.rollback_apply import leftovers
-from lakemark.services.rollback_decide import refuse
-from lakemark.services.rollback_request import request
+from lakemark.model.tiers.retention import RetentionPolicy
+from lakemark.services.back.rollback_apply import leftovers
+from lakemark.services.back.rollback_decide import refuse
+from lakemark.services.back.rollback_request import request
+from lakemark.services.recovery.keep_copies import keep_copies
+from lakemark.services.tiers.demote import demote
 from tests.services.crashing import Fuse, Killed, fused
 from tests.services.world import POLICIES, RUN, World
 

@@ -5,20 +5,20 @@ from datetime import timedelta
 
 import pytest
 
-from lakemark.adapters.memory import MemoryLedger
 from lakemark.errors import AnswerDamaged, Denied, InDistress, StoreUnavailable
-from lakemark.services.close_run import close_run, reopen_run
-from lakemark.services.commit import Commit, commit
-from lakemark.services.keep_ledger import keep_copies
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.recover import recover
-from lakemark.services.release import drop_released, drop_unclaimed, release
-from lakemark.services.restore import restore
-from lakemark.services.rollback_apply import apply, leftovers
+from lakemark.services.back.restore import restore
+from lakemark.services.back.rollback_apply import apply, leftovers
+from lakemark.services.node.sweep import collect, sweep
+from lakemark.services.recovery.keep_copies import keep_copies
+from lakemark.services.recovery.recover import recover
+from lakemark.services.runs.close_run import close_run, reopen_run
+from lakemark.services.runs.open_run import Opening, open_run
+from lakemark.services.saves.commit import Commit, commit
 from lakemark.services.soundness import distress, look, require_sound
-from lakemark.services.sweep import collect, sweep
-from lakemark.services.verify import verify
+from lakemark.services.tiers.release import drop_released, drop_unclaimed, release
+from lakemark.services.tiers.verify import verify
 from tests.services.world import OUT, RUN, World
+from tests.support.memory import MemoryLedger
 
 SITE = "site"
 
@@ -390,7 +390,7 @@ def test_the_last_copies_are_kept_a_week(world):
 
 
 def test_collect_drops_nothing(world):
-    from lakemark.services.sweep import Swept
+    from lakemark.services.node.sweep import Swept
 
     world.ledger = yesterday_and_today(world)
     world.clock.wait(days=30)

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from lakemark.errors import Refused
-from lakemark.model.entry import Contents, Draft
-from lakemark.model.record import DataRef, Evidence
+from lakemark.model.checkpoints.record import DataRef, Evidence
+from lakemark.model.ledger.entry import Contents, Draft
 from lakemark.ports.site import Watched
-from lakemark.services.bind import bind, bind_run
-from lakemark.services.commit import Commit, commit
-from lakemark.services.rollback_request import request
+from lakemark.services.back.rollback_request import request
+from lakemark.services.runs.bind import bind, bind_run
+from lakemark.services.saves.commit import Commit, commit
 from tests.services.world import OUT, RUN, World
 
 

@@ -9,16 +9,16 @@ from datetime import timedelta
 
 import pytest
 
-from lakemark.adapters.tree import TreeStore
+from lakemark.adapters.hot.store import TreeStore
 from lakemark.errors import Conflict, Denied, Incomplete, NoRecordAsOf, NotFound
-from lakemark.model.timeline import as_of
+from lakemark.model.runs.timeline import as_of
 from lakemark.ports import Policies, Quiet, Spooled, Watched
-from lakemark.services import layout
-from lakemark.services.abandoned import AGE
-from lakemark.services.commit import Commit, commit
-from lakemark.services.find_saves import find_new
-from lakemark.services.resume import resume
-from lakemark.services.sweep import sweep
+from lakemark.services.back.resume import resume
+from lakemark.services.node.sweep import sweep
+from lakemark.services.saves import layout
+from lakemark.services.saves.abandoned import AGE
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.saves.find import find_new
 from tests.contract.store_places import flip
 from tests.formats.builders import save, torch_zip
 from tests.services.crashing import At, KillAt, Killed
@@ -169,7 +169,7 @@ def test_a_copy_of_a_committed_file_is_read_once_and_known(yard):
     source = next(yard.out.glob("ckpt-50.data*"))
     shutil.copy(source, yard.out / "last.bin")
     from lakemark.ports import Found, Verdict
-    from lakemark.services.copies import Copies
+    from lakemark.services.saves.side_copies import Copies
 
     found = Found(path=yard.out / "last.bin", framework="x", step=None, verdict=Verdict.COMPLETE, why="")
     assert Copies(yard.site(), RUN).is_one(found)
@@ -236,7 +236,7 @@ def test_a_file_that_is_no_copy_is_read_once_however_many_steps_come(yard):
     save.parent.mkdir()
     save.write_bytes(b"0123456789")
     from lakemark.ports import Found, Verdict
-    from lakemark.services.copies import Copies
+    from lakemark.services.saves.side_copies import Copies
 
     found = Found(
         path=save.parent, framework="x", step=None, verdict=Verdict.COMPLETE, why="", roles={"model.pt": "weights"}

@@ -7,16 +7,16 @@ from datetime import timedelta
 import pytest
 
 from lakemark.errors import Refused
-from lakemark.model.entry import Draft
-from lakemark.model.ledger import Place
-from lakemark.model.retention import RetentionPolicy
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.ledger.run import Place
+from lakemark.model.tiers.retention import RetentionPolicy
 from lakemark.ports import DataCommit
-from lakemark.services import keep_ledger
-from lakemark.services.demote import demote
-from lakemark.services.invariants import violations
-from lakemark.services.release import release
-from lakemark.services.replicate import replicate
-from lakemark.services.sweep import sweep
+from lakemark.services.health.invariants import violations
+from lakemark.services.node.sweep import sweep
+from lakemark.services.recovery import keep_copies as keep_ledger
+from lakemark.services.tiers.demote import demote
+from lakemark.services.tiers.release import release
+from lakemark.services.tiers.replicate import replicate
 from tests.services.crashing import At, Killed
 from tests.services.world import POLICIES, RUN
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from lakemark.adapters.files import open_regular
-from lakemark.adapters.local import LocalWorkspace
+from lakemark.adapters.disk.files import open_regular
+from lakemark.adapters.node.workspace import LocalWorkspace
 from lakemark.errors import Corrupt, LakemarkError, Refused
-from lakemark.model.checkpoint import File, FileType, Manifest, check_links
+from lakemark.model.checkpoints.manifest import File, FileType, Manifest, check_links
 from lakemark.ports import Quiet
-from lakemark.services.restore import restore
-from lakemark.services.sweep import sweep
-from lakemark.services.verify import verify
+from lakemark.services.back.restore import restore
+from lakemark.services.node.sweep import sweep
+from lakemark.services.tiers.verify import verify
 from tests.services.on_disk import RUN, plain
 
 

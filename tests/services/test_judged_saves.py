@@ -3,7 +3,7 @@
 import pytest
 
 from lakemark.errors import Incomplete
-from lakemark.services.commit import Commit, commit
+from lakemark.services.saves.commit import Commit, commit
 from tests.services.named_roles import NamedRoles
 from tests.services.world import OUT, RUN
 

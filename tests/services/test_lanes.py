@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from lakemark.adapters.lanes import at_once
+from lakemark.adapters.disk.lanes import at_once
 from lakemark.errors import NoRoom, StoreUnavailable
-from lakemark.services.appending import checkpoint
-from lakemark.services.demote import demote
-from lakemark.services.sweep import sweep
+from lakemark.services.ledger import checkpoint
+from lakemark.services.node.sweep import sweep
+from lakemark.services.tiers.demote import demote
 from tests.services.world import RUN, World
 
 OTHER = "other"

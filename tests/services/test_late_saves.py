@@ -2,10 +2,10 @@
 
 import pytest
 
-from lakemark.services.close_run import close_run, reopen_run
-from lakemark.services.late_saves import FOR
-from lakemark.services.saves_status import problems_of_late
-from lakemark.services.waiting_saves import noted
+from lakemark.services.health.saves import problems_of_late
+from lakemark.services.runs.close_run import close_run, reopen_run
+from lakemark.services.saves.late import FOR
+from lakemark.services.saves.waiting import noted
 from tests.services.world import OUT, RUN
 
 

@@ -4,12 +4,12 @@ import io
 
 import pytest
 
-from lakemark.adapters.memory import MemoryLedger
-from lakemark.services.keep_ledger import keep_copies
-from lakemark.services.recover import recover
+from lakemark.services.recovery.keep_copies import keep_copies
+from lakemark.services.recovery.recover import recover
 from lakemark.services.soundness import SINCE, distress
 from tests.services.test_destructive import killed_anywhere
 from tests.services.world import RUN, World
+from tests.support.memory import MemoryLedger
 
 
 def keep(site):
@@ -28,7 +28,7 @@ def hours(world, count, *, step=1000):
 class Large(World):
     def sweep_without_copies(self):
         """Saves are committed; the copies are left to `keep`."""
-        from lakemark.services.find_saves import commit_found
+        from lakemark.services.saves.find import commit_found
 
         self.clock.wait(seconds=10)
         assert commit_found(self.site()).failed == []

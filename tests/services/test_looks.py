@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters import surveying
-from lakemark.adapters.local import LocalWorkspace
-from lakemark.model.survey import NEWEST, Stamp, Survey
-from lakemark.services import looks as looking
-from lakemark.services.appending import checkpoint
-from lakemark.services.find_saves import commit_run
-from lakemark.services.looks import Looks
-from lakemark.services.saves import Saves
-from lakemark.services.verify import verify
+from lakemark.adapters.node import survey as surveying
+from lakemark.adapters.node.workspace import LocalWorkspace
+from lakemark.model.checkpoints.survey import NEWEST, Stamp, Survey
+from lakemark.services.ledger import checkpoint
+from lakemark.services.saves import looks as looking
+from lakemark.services.saves.find import commit_run
+from lakemark.services.saves.looks import Looks
+from lakemark.services.saves.outcomes import Saves
+from lakemark.services.tiers.verify import verify
 from tests.services.on_disk import RUN, Yard, plain
 
 FILES = 30

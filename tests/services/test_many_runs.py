@@ -6,21 +6,21 @@ from datetime import timedelta
 
 import pytest
 
-from lakemark.adapters import git
-from lakemark.adapters.git_pointer import Remote
-from lakemark.adapters.memory import MemoryDisk
-from lakemark.adapters.memory.lookout import MemoryLookout
+from lakemark.adapters.git import ledger as git
+from lakemark.adapters.git.pointer import Remote
 from lakemark.index import Index
-from lakemark.model.entry import Draft
-from lakemark.model.ledger import Place
-from lakemark.model.outline import Outline
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.ledger.outline import Outline
+from lakemark.model.ledger.run import Place
 from lakemark.ports import Policies
-from lakemark.services.close_run import close_run
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.release import release
-from lakemark.services.sweep import sweep
-from lakemark.services.watch import Watch
+from lakemark.services.node.sweep import sweep
+from lakemark.services.node.watch import Watch
+from lakemark.services.runs.close_run import close_run
+from lakemark.services.runs.open_run import Opening, open_run
+from lakemark.services.tiers.release import release
 from tests.faults.site_on_disk import Clock, make_site, write_checkpoint
+from tests.support.memory import MemoryDisk
+from tests.support.memory.lookout import MemoryLookout
 
 RUNS = tuple(f"run-{number}" for number in range(6))
 STEPS = (100, 200)

@@ -3,9 +3,9 @@
 import pytest
 
 from lakemark.formats import recogniser
-from lakemark.formats.metrics import of_history, of_name
-from lakemark.model.ledger import RunState
-from lakemark.services.saves_status import problems_of_best
+from lakemark.formats.rules.metrics import of_history, of_name
+from lakemark.model.ledger.run import RunState
+from lakemark.services.health.saves import problems_of_best
 from tests.formats.builders import save, torch_zip
 from tests.services.on_disk import RUN
 from tests.services.world import RUN as WORLD_RUN

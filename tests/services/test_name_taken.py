@@ -4,16 +4,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakemark.adapters.blobs_dir import DirectoryBlobs
-from lakemark.adapters.dvc import DvcStore
+from lakemark.adapters.disk.directory_objects import DirectoryBlobs
+from lakemark.adapters.dvc.store import DvcStore
 from lakemark.errors import NameTaken, Refused
-from lakemark.model.ledger import Place
-from lakemark.services.demote import demote, plan
-from lakemark.services.replicate import replicate
-from lakemark.services.restore import restore
-from lakemark.services.status import RED, Rules, problems_of
-from lakemark.services.sweep import sweep
-from lakemark.services.verify import verify
+from lakemark.model.ledger.run import Place
+from lakemark.services.back.restore import restore
+from lakemark.services.health.status import RED, Rules, problems_of
+from lakemark.services.node.sweep import sweep
+from lakemark.services.tiers.demote import demote, plan
+from lakemark.services.tiers.replicate import replicate
+from lakemark.services.tiers.verify import verify
 from tests.services.world import OUT, RUN
 from tests.support.md5_pair import ONE, OTHER
 

@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from lakemark.adapters.memory import MemoryHot, MemoryStore
 from lakemark.errors import NotFound, Refused
-from lakemark.model.entry import Draft
-from lakemark.model.ledger import Place
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.ledger.run import Place
 from lakemark.ports import Quiet
-from lakemark.services.appending import checkpoint
-from lakemark.services.commit import Commit, commit
-from lakemark.services.register_tiers import register_all, register_tier
-from lakemark.services.release import drop_unclaimed
-from lakemark.services.rename import rename_node, rename_tier
-from lakemark.services.replicate import replicate
-from lakemark.services.restore import restore
-from lakemark.services.sweep import sweep
+from lakemark.services.back.restore import restore
+from lakemark.services.ledger import checkpoint
+from lakemark.services.node.sweep import sweep
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.register import register_all, register_tier
+from lakemark.services.tiers.release import drop_unclaimed
+from lakemark.services.tiers.rename import rename_node, rename_tier
+from lakemark.services.tiers.replicate import replicate
 from tests.services.crashing import At, Fuse, KillAt, Killed, fused
 from tests.services.world import OUT, RUN, World, files
+from tests.support.memory import MemoryHot, MemoryStore
 
 
 @pytest.fixture

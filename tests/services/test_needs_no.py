@@ -3,7 +3,7 @@
 import pytest
 
 from lakemark.errors import NotFound, Usage
-from lakemark.services.resume import newest_resumable, resume
+from lakemark.services.back.resume import newest_resumable, resume
 from tests.services.world import OUT, RUN
 
 ROLES = {"model.bin": "weights", "optim/state.bin": "optimizer"}

@@ -3,12 +3,12 @@
 import pytest
 
 from lakemark.errors import NotFound, Refused
-from lakemark.model.entry import Draft
-from lakemark.model.ledger import Place
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.ledger.run import Place
 from lakemark.ports import Damage
-from lakemark.services.replicate import replicate
-from lakemark.services.resume import decided, resume
-from lakemark.services.sources import note_damage, note_suspect
+from lakemark.services.back.resume import decided, resume
+from lakemark.services.tiers.replicate import replicate
+from lakemark.services.tiers.sources import note_damage, note_suspect
 from tests.services.world import OUT, RUN
 
 WARM = Place(tier="warm")

@@ -6,13 +6,13 @@ from datetime import timedelta
 import pytest
 
 from lakemark.errors import Misconfigured, NotFound, Refused, StoreUnavailable, Usage
-from lakemark.model.entry import Draft
+from lakemark.model.ledger.entry import Draft
 from lakemark.ports import Strength
-from lakemark.services import pins
-from lakemark.services.bind import bind_run
-from lakemark.services.close_run import close_run, reopen_run
-from lakemark.services.observe import head_at, observe
-from lakemark.services.rollback_request import request
+from lakemark.services.back.rollback_request import request
+from lakemark.services.data import pins
+from lakemark.services.data.observe import head_at, observe
+from lakemark.services.runs.bind import bind_run
+from lakemark.services.runs.close_run import close_run, reopen_run
 from tests.services.world import OUT, POLICIES, RUN, World, files
 
 

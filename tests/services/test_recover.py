@@ -4,20 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from lakemark.adapters.memory import MemoryLedger, MemoryStore
 from lakemark.errors import Refused, StoreUnavailable
-from lakemark.model.entry import Draft
-from lakemark.model.ledger import Place
-from lakemark.model.retention import RetentionPolicy
-from lakemark.services.commit import Commit, commit
-from lakemark.services.invariants import violations
-from lakemark.services.recover import recover
-from lakemark.services.register_tiers import register_all
-from lakemark.services.release import release
-from lakemark.services.rename import rename_node
-from lakemark.services.restore import restore
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.ledger.run import Place
+from lakemark.model.tiers.retention import RetentionPolicy
+from lakemark.services.back.restore import restore
+from lakemark.services.health.invariants import violations
+from lakemark.services.node.sweep import sweep
+from lakemark.services.recovery.recover import recover
+from lakemark.services.saves.commit import Commit, commit
 from lakemark.services.soundness import GuardedLedger, distress, look
-from lakemark.services.sweep import sweep
+from lakemark.services.tiers.register import register_all
+from lakemark.services.tiers.release import release
+from lakemark.services.tiers.rename import rename_node
 from tests.services.crashing import Killed
 from tests.services.test_distress import (
     SITE,
@@ -31,6 +30,7 @@ from tests.services.test_distress import (
 from tests.services.test_names import called
 from tests.services.test_thinning import full_world
 from tests.services.world import OUT, RUN, World, files
+from tests.support.memory import MemoryLedger, MemoryStore
 
 
 @pytest.fixture

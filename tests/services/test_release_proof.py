@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from lakemark.model.ledger import Place
-from lakemark.model.residence import Residence
-from lakemark.services.demote import demote
-from lakemark.services.release import release
-from lakemark.services.verify import verify
+from lakemark.model.ledger.run import Place
+from lakemark.model.tiers.residence import Residence
+from lakemark.services.tiers.demote import demote
+from lakemark.services.tiers.release import release
+from lakemark.services.tiers.verify import verify
 from tests.services.world import COLD, HOT, POLICIES, RUN
 from tests.support.faulty_store import Always, FaultyStore, Lie, Reset, Stall
 

@@ -8,18 +8,18 @@ from datetime import timedelta
 import pytest
 
 from lakemark.errors import NoReplica, NotFound, Refused, SourceDamaged, StoreUnavailable
-from lakemark.model.entry import Draft
-from lakemark.model.ledger import Place
-from lakemark.model.retention import RetentionPolicy
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.ledger.run import Place
+from lakemark.model.tiers.retention import RetentionPolicy
 from lakemark.ports import Checkpoint
-from lakemark.services.commit import Commit, commit
-from lakemark.services.demote import demote
-from lakemark.services.release import release
-from lakemark.services.replicate import replicate
-from lakemark.services.restore import restore
-from lakemark.services.rollback_request import request
-from lakemark.services.sweep import sweep
-from lakemark.services.verify import verify
+from lakemark.services.back.restore import restore
+from lakemark.services.back.rollback_request import request
+from lakemark.services.node.sweep import sweep
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.demote import demote
+from lakemark.services.tiers.release import release
+from lakemark.services.tiers.replicate import replicate
+from lakemark.services.tiers.verify import verify
 from tests.services.world import COLD, HOT, OUT, POLICIES, RUN, WARM, files
 
 WARM_PLACE, COLD_PLACE = Place(tier="warm"), Place(tier="cold")

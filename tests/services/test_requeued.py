@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 
 from lakemark.errors import Refused
-from lakemark.model.entry import Draft
-from lakemark.model.starts import Start
-from lakemark.services.commit import Commit, commit
-from lakemark.services.layout import ASIDE
-from lakemark.services.resume import resume
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.runs.starts import Start
+from lakemark.services.back.resume import resume
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.saves.layout import ASIDE
 from tests.services.crashing import KillAt, Killed
 from tests.services.world import OUT, RUN, World
 

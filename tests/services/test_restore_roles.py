@@ -5,8 +5,8 @@ import os
 import pytest
 
 from lakemark.errors import Corrupt, NotFound, Refused, Usage
-from lakemark.model.checkpoint import PART_SIZE_BYTES
-from lakemark.services.restore import restore
+from lakemark.model.checkpoints.manifest import PART_SIZE_BYTES
+from lakemark.services.back.restore import restore
 from tests.services.framework_bench import RUN, Bench, tree
 
 

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from lakemark.adapters.memory import MemoryWorkspace
 from lakemark.errors import Denied, NotFound, Refused, Usage
-from lakemark.model.entry import Draft
+from lakemark.model.ledger.entry import Draft
 from lakemark.ports import Approval
-from lakemark.services.commit import Commit, commit
-from lakemark.services.layout import ASIDE
-from lakemark.services.replicate import replicate
-from lakemark.services.resume import newest_resumable, resume
+from lakemark.services.back.resume import newest_resumable, resume
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.saves.layout import ASIDE
+from lakemark.services.tiers.replicate import replicate
 from tests.services.world import OUT, POLICIES, RUN, files
+from tests.support.memory import MemoryWorkspace
 
 
 def rename_steps(world):

@@ -11,10 +11,10 @@ import pytest
 
 from lakemark.errors import NotFound, Refused, Usage
 from lakemark.ports import Verdict
-from lakemark.services.commit import Commit, commit
-from lakemark.services.freshen import freshen
-from lakemark.services.restore import restore
-from lakemark.services.sweep import sweep
+from lakemark.services.back.refresh_run_file import freshen
+from lakemark.services.back.restore import restore
+from lakemark.services.node.sweep import sweep
+from lakemark.services.saves.commit import Commit, commit
 from tests.faults.site_on_disk import killed_at
 from tests.services.framework_bench import NESTED, RUN, Bench, contents, tree, unpack
 

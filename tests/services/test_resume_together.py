@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 
-from lakemark.adapters.alone import alone
+from lakemark.adapters.node.directory_lock import alone
 from lakemark.ports import Policies
-from lakemark.services.resume import resume
+from lakemark.services.back.resume import resume
 from tests.faults.site_on_disk import make_site
 from tests.services.on_disk import RUN, hf, now
 

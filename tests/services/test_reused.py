@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters import marks
-from lakemark.adapters.journal import SqliteJournal
-from lakemark.adapters.local import LocalWorkspace
-from lakemark.adapters.marks import known_file
+from lakemark.adapters.disk import file_identity as marks
+from lakemark.adapters.disk.file_identity import known_file
+from lakemark.adapters.node.journal import SqliteJournal
+from lakemark.adapters.node.workspace import LocalWorkspace
 from lakemark.ports import KnownFile
-from lakemark.services.sweep import sweep
+from lakemark.services.node.sweep import sweep
 from tests.services.on_disk import Yard, plain
 
 FIXED = 1_700_000_000

@@ -5,11 +5,11 @@ import stat
 
 import pytest
 
-from lakemark.model.checkpoint import File, Manifest
+from lakemark.model.checkpoints.manifest import File, Manifest
 from lakemark.ports import Checkpoint
-from lakemark.services.commit import Commit, commit
-from lakemark.services.replicate import replicate
-from lakemark.services.restore import restore
+from lakemark.services.back.restore import restore
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.replicate import replicate
 from tests.services.on_disk import RUN, plain
 
 

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.memory import MemoryData
 from lakemark.errors import Conflict, NotFound, Refused, StoreUnavailable
-from lakemark.model.entry import Draft, Means
-from lakemark.model.rollback_plan import Flags
+from lakemark.model.back.rollback_plan import Flags
+from lakemark.model.ledger.entry import Draft, Means
 from lakemark.ports import Approval
-from lakemark.services.bind import bind
-from lakemark.services.move_branch import move_branches
-from lakemark.services.resume import resume
-from lakemark.services.rollback_apply import apply, leftovers
-from lakemark.services.rollback_decide import approve, expire, refuse
-from lakemark.services.rollback_request import plan, request
+from lakemark.services.back.move_branch import move_branches
+from lakemark.services.back.resume import resume
+from lakemark.services.back.rollback_apply import apply, leftovers
+from lakemark.services.back.rollback_decide import approve, expire, refuse
+from lakemark.services.back.rollback_request import plan, request
+from lakemark.services.runs.bind import bind
 from tests.services.world import OUT, POLICIES, RUN, files
+from tests.support.memory import MemoryData
 
 BOB = "bob@node-b"
 

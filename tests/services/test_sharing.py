@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from lakemark.model.sharing import names_step
+from lakemark.model.tiers.sharing import names_step
 from lakemark.ports import Objectives, Quiet
-from lakemark.services.appending import checkpoint
-from lakemark.services.commit import Commit, commit
-from lakemark.services.restore import restore
-from lakemark.services.sweep import sweep
-from lakemark.services.unshare import unshare_due
+from lakemark.services.back.restore import restore
+from lakemark.services.ledger import checkpoint
+from lakemark.services.node.sweep import sweep
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.unshare import unshare_due
 from tests.services.on_disk import hf
 from tests.services.world import OUT, RUN, World
 
@@ -164,7 +164,7 @@ def test_where_there_is_no_room_for_a_copy_that_is_said_and_nothing_is_lost(yard
     yard.open()
     yard.commit(hf(yard.out, 10), 10)
     site = yard.site()
-    from lakemark.adapters.tree import TreeStore
+    from lakemark.adapters.hot.store import TreeStore
 
     hot = TreeStore(yard.home / "site" / "hot", name="hot", node="node-a", min_free=2**62)
     swept = sweep(replace(site, hot=hot, tiers={"hot": hot}), find=False)

@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 
 from lakemark.errors import StoreUnavailable
-from lakemark.model.canonical import parse
-from lakemark.model.entry import LEVEL, SITE
-from lakemark.model.retention import Best, RetentionPolicy
-from lakemark.services.recover import recover
+from lakemark.model.ledger.entry import LEVEL, SITE
+from lakemark.model.tiers.retention import Best, RetentionPolicy
+from lakemark.model.values.canonical import parse
+from lakemark.services.recovery.recover import recover
 from lakemark.services.site_facts import beat, found_site, policy_text
 from tests.services.world import RUN, World
 
@@ -81,7 +81,7 @@ def test_what_a_ledger_was_founded_as_is_said_once_and_by_the_first(world):
 
 
 def _founded(body):
-    from lakemark.model.entry import Draft
+    from lakemark.model.ledger.entry import Draft
 
     return Draft(kind="founded", body=body)
 

@@ -6,9 +6,9 @@ import pytest
 
 from lakemark.errors import StoreUnavailable
 from lakemark.ports import Expiry
-from lakemark.services.status import AMBER, RED, problems_of_stores
-from lakemark.services.store_note import StoreNote, note_stores, place_of
-from lakemark.services.sweep import sweep
+from lakemark.services.health.status import AMBER, RED, problems_of_stores
+from lakemark.services.node.sweep import sweep
+from lakemark.services.tiers.store_note import StoreNote, note_stores, place_of
 
 UNKNOWN = Expiry(rule="AccessDenied", known=False)
 AWAY = StoreUnavailable("the store does not answer", advice="Start it.")

@@ -6,24 +6,24 @@ from typing import ClassVar
 
 import pytest
 
-from lakemark.adapters.memory import MemoryHot, MemoryJournal, MemoryLedger, MemoryStore
 from lakemark.errors import Conflict, Refused, StoreUnavailable
-from lakemark.model.entry import Draft, Means
-from lakemark.model.ledger import Place
+from lakemark.model.ledger.entry import Draft, Means
+from lakemark.model.ledger.run import Place
 from lakemark.ports import Identity
-from lakemark.services.close_run import close_run
-from lakemark.services.commit import Commit, commit
-from lakemark.services.find_saves import to_be_looked_through
-from lakemark.services.release import drop_released, release
-from lakemark.services.replicate import replicate
-from lakemark.services.restore import restore
-from lakemark.services.resume import resume
-from lakemark.services.rollback_apply import apply
-from lakemark.services.rollback_decide import approve
-from lakemark.services.rollback_request import request
-from lakemark.services.sweep import LEEWAY, Swept, collect, sweep
+from lakemark.services.back.restore import restore
+from lakemark.services.back.resume import resume
+from lakemark.services.back.rollback_apply import apply
+from lakemark.services.back.rollback_decide import approve
+from lakemark.services.back.rollback_request import request
+from lakemark.services.node.sweep import LEEWAY, Swept, collect, sweep
+from lakemark.services.runs.close_run import close_run
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.saves.find import to_be_looked_through
+from lakemark.services.tiers.release import drop_released, release
+from lakemark.services.tiers.replicate import replicate
 from tests.services.crashing import At, KillAt, Killed, invariants, read_everything, settled
 from tests.services.world import OUT, RUN, World
+from tests.support.memory import MemoryHot, MemoryJournal, MemoryLedger, MemoryStore
 
 
 def sequences(world):

@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from lakemark.adapters.memory import MemoryStore
-from lakemark.adapters.tree import TreeStore
-from lakemark.model.entry import Draft
-from lakemark.model.retention import RetentionPolicy
-from lakemark.services.sweep import sweep
+from lakemark.adapters.hot.store import TreeStore
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.tiers.retention import RetentionPolicy
+from lakemark.services.node.sweep import sweep
 from tests.services.on_disk import hf
 from tests.services.world import POLICIES, RUN, World
+from tests.support.memory import MemoryStore
 
 MONTH = RetentionPolicy(keep_for=timedelta(days=30))
 

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from lakemark.adapters.journal import SqliteJournal
-from lakemark.adapters.local import LocalWorkspace
-from lakemark.services.register_tiers import register_all
-from lakemark.services.sweep import sweep
-from lakemark.services.tidy_journal import tidy_journal
+from lakemark.adapters.node.journal import SqliteJournal
+from lakemark.adapters.node.workspace import LocalWorkspace
+from lakemark.services.node.sweep import sweep
+from lakemark.services.node.tidy_journal import tidy_journal
+from lakemark.services.tiers.register import register_all
 from tests.services.crashing import At, Killed
 from tests.services.world import START, Clock, World
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from lakemark.adapters.memory import MemoryShelf
 from lakemark.errors import Refused
-from lakemark.services.commit import Commit, commit
-from lakemark.services.register_tiers import register_tier
-from lakemark.services.release import release
-from lakemark.services.replicate import replicate
-from lakemark.services.restore import restore
-from lakemark.services.verify import verify
+from lakemark.services.back.restore import restore
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.register import register_tier
+from lakemark.services.tiers.release import release
+from lakemark.services.tiers.replicate import replicate
+from lakemark.services.tiers.verify import verify
 from tests.services.world import OUT, RUN, World
+from tests.support.memory import MemoryShelf
 
 WHAT = "the place of the tier warm has no identity file"
 

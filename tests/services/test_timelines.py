@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from lakemark.model.timeline import as_of
+from lakemark.model.runs.timeline import as_of
 from lakemark.ports import Watched
-from lakemark.services.commit import Commit, commit
-from lakemark.services.restore import restore
-from lakemark.services.resume import resume
+from lakemark.services.back.restore import restore
+from lakemark.services.back.resume import resume
+from lakemark.services.saves.commit import Commit, commit
 from tests.services.world import OUT, RUN, files
 
 

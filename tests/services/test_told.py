@@ -6,16 +6,16 @@ from datetime import timedelta
 import pytest
 
 from lakemark.errors import NotFound, Refused, StoreUnavailable, Usage
-from lakemark.model.ledger import Cause
-from lakemark.model.measures import measures
+from lakemark.model.ledger.measures import measures
+from lakemark.model.ledger.run import Cause
 from lakemark.ports import Objectives
-from lakemark.services.close_run import close_run
-from lakemark.services.commit import Commit, commit
-from lakemark.services.metric import add_metrics
-from lakemark.services.replicate import replicate
-from lakemark.services.restore import restore
-from lakemark.services.resume import resume
+from lakemark.services.back.restore import restore
+from lakemark.services.back.resume import resume
+from lakemark.services.runs.close_run import close_run
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.saves.metric import add_metrics
 from lakemark.services.soundness import GuardedLedger
+from lakemark.services.tiers.replicate import replicate
 from tests.services.world import OUT, RUN, World
 
 

@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 
 from lakemark.errors import Refused
-from lakemark.services.commit import Commit, commit
-from lakemark.services.layout import ASIDE
-from lakemark.services.resume import resume
-from lakemark.services.saves_status import problems_of_refused, problems_without_record
-from lakemark.services.status import RED, Rules
-from lakemark.services.waiting_saves import WaitingSave, place_of
+from lakemark.services.back.resume import resume
+from lakemark.services.health.saves import problems_of_refused, problems_without_record
+from lakemark.services.health.status import RED, Rules
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.saves.layout import ASIDE
+from lakemark.services.saves.waiting import WaitingSave, place_of
 from tests.formats.builders import torch_zip
 from tests.services.crashing import KillAt, Killed
 from tests.services.on_disk import RUN as YARD_RUN

@@ -6,7 +6,7 @@ import pytest
 
 from lakemark.errors import StoreUnavailable
 from lakemark.ports import Quiet
-from lakemark.services.commit import Commit, commit
+from lakemark.services.saves.commit import Commit, commit
 from tests.services.crashing import At
 from tests.services.world import OUT, RUN, World
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.memory.lookout import MemoryLookout
 from lakemark.errors import NoRoom
 from lakemark.formats import recogniser
 from lakemark.ports.site import Watched
-from lakemark.services.open_watched import nobody_s
-from lakemark.services.status import RED, problems_of_room
-from lakemark.services.sweep import sweep
-from lakemark.services.waiting_saves import WaitingSave, place_of
-from lakemark.services.watch import Watch
+from lakemark.services.health.status import RED, problems_of_room
+from lakemark.services.node.sweep import sweep
+from lakemark.services.node.watch import Watch
+from lakemark.services.runs.open_watched import nobody_s
+from lakemark.services.saves.waiting import WaitingSave, place_of
 from tests.services.world import OUT, RUN
+from tests.support.memory.lookout import MemoryLookout
 
 
 def noted(world, run=RUN):

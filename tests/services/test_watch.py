@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.memory.lookout import MemoryLookout
 from lakemark.errors import Refused, StoreUnavailable
-from lakemark.model.entry import Draft
-from lakemark.model.names import run_for
-from lakemark.model.residence import Residence
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.tiers.residence import Residence
+from lakemark.model.values.names import run_for
 from lakemark.ports.site import Watched
-from lakemark.services.close_run import close_run
-from lakemark.services.commit import Commit, commit
-from lakemark.services.freshen import freshen
-from lakemark.services.register_tiers import register_all
-from lakemark.services.resume import resume
-from lakemark.services.watch import Watch
+from lakemark.services.back.refresh_run_file import freshen
+from lakemark.services.back.resume import resume
+from lakemark.services.node.watch import Watch
+from lakemark.services.runs.close_run import close_run
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.services.tiers.register import register_all
 from tests.services.crashing import KillAt, Killed, invariants, read_everything, settled
 from tests.services.world import OUT, POLICIES, RUN, World, write_checkpoint
+from tests.support.memory.lookout import MemoryLookout
 
 DATA = "data/main"
 PATTERN = Watched(path=Path("/train/*"), run="{name}", data=DATA)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.memory.lookout import MemoryLookout
-from lakemark.services.demote import Pending
-from lakemark.services.problems import Problems
-from lakemark.services.rounds import ALL, Agenda, Backoff, Done, Round
-from lakemark.services.watch import Watch
-from lakemark.services.watch_service import Pacemaker, Service
+from lakemark.services.node.problems import Problems
+from lakemark.services.node.rounds import ALL, Agenda, Backoff, Done, Round
+from lakemark.services.node.watch import Watch
+from lakemark.services.node.watch_service import Pacemaker, Service
+from lakemark.services.tiers.demote import Pending
 from tests.services.world import OUT, RUN
+from tests.support.memory.lookout import MemoryLookout
 
 AT = datetime(2026, 11, 26, 12, tzinfo=UTC)
 STATE = Path("/home/ledger.watch.json")

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from lakemark.ports import Watched
-from lakemark.services.close_run import close_run
-from lakemark.services.find_saves import directories
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.resume import resume
+from lakemark.services.back.resume import resume
+from lakemark.services.runs.close_run import close_run
+from lakemark.services.runs.open_run import Opening, open_run
+from lakemark.services.saves.find import directories
 from tests.services.world import OUT, RUN
 
 INSIDE = Path("/workspace/out")

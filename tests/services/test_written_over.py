@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from lakemark.adapters.tree import TreeStore
+from lakemark.adapters.hot.store import TreeStore
 from lakemark.ports import Quiet
-from lakemark.services.layout import committed, notes_of
+from lakemark.services.saves.layout import committed, notes_of
 from lakemark.trainer import Ranks, Run
 from tests.formats.builders import save, torch_zip
 from tests.services.on_disk import RUN, hf, plain

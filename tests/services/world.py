@@ -5,7 +5,18 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 
-from lakemark.adapters.memory import (
+from lakemark.model.back.rollback_plan import Flags
+from lakemark.model.runs.timeline import latest
+from lakemark.model.tiers.residence import Residence
+from lakemark.ports import Policies, Quiet, Site, Spooled
+from lakemark.services.back.rollback_apply import apply
+from lakemark.services.back.rollback_decide import approve
+from lakemark.services.back.rollback_request import Wish, request
+from lakemark.services.node.sweep import sweep
+from lakemark.services.runs.open_run import Opening, open_run
+from lakemark.services.soundness import GuardedLedger
+from lakemark.services.tiers.register import register_all
+from tests.support.memory import (
     MemoryData,
     MemoryDisk,
     MemoryHot,
@@ -16,17 +27,6 @@ from lakemark.adapters.memory import (
     MemoryStore,
     MemoryWorkspace,
 )
-from lakemark.model.residence import Residence
-from lakemark.model.rollback_plan import Flags
-from lakemark.model.timeline import latest
-from lakemark.ports import Policies, Quiet, Site, Spooled
-from lakemark.services.open_run import Opening, open_run
-from lakemark.services.register_tiers import register_all
-from lakemark.services.rollback_apply import apply
-from lakemark.services.rollback_decide import approve
-from lakemark.services.rollback_request import Wish, request
-from lakemark.services.soundness import GuardedLedger
-from lakemark.services.sweep import sweep
 
 RUN = "llama"
 OUT = Path("/train/out")

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lakemark.adapters.local import LocalWorkspace
+from lakemark.adapters.node.workspace import LocalWorkspace
 from lakemark.ports import RunFile
 from lakemark.trainer import Ranks, Run
 from lakemark.trainer.accelerate import save_state

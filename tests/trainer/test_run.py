@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.local import LocalWorkspace
-from lakemark.model.names import run_for
+from lakemark.adapters.node.workspace import LocalWorkspace
+from lakemark.model.values.names import run_for
 from lakemark.ports import RunFile
 from lakemark.trainer import Run, RunNotOpened
 from lakemark.trainer.code import code_version

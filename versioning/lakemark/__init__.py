@@ -13,31 +13,31 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lakemark.errors import LakemarkError
     from lakemark.ports import Site
-    from lakemark.services.commit import commit
-    from lakemark.services.open_run import Opening, open_run
-    from lakemark.services.release import release
-    from lakemark.services.replicate import replicate
-    from lakemark.services.restore import restore
-    from lakemark.services.resume import resume
-    from lakemark.services.sweep import sweep
-    from lakemark.services.taking import Commit
-    from lakemark.services.verify import verify
+    from lakemark.services.back.restore import restore
+    from lakemark.services.back.resume import resume
+    from lakemark.services.node.sweep import sweep
+    from lakemark.services.runs.open_run import Opening, open_run
+    from lakemark.services.saves.accept import Commit
+    from lakemark.services.saves.commit import commit
+    from lakemark.services.tiers.release import release
+    from lakemark.services.tiers.replicate import replicate
+    from lakemark.services.tiers.verify import verify
     from lakemark.site import open_site
 
 _HOMES = {
-    "Commit": "lakemark.services.taking",
+    "Commit": "lakemark.services.saves.accept",
     "LakemarkError": "lakemark.errors",
-    "Opening": "lakemark.services.open_run",
+    "Opening": "lakemark.services.runs.open_run",
     "Site": "lakemark.ports",
-    "commit": "lakemark.services.commit",
-    "open_run": "lakemark.services.open_run",
+    "commit": "lakemark.services.saves.commit",
+    "open_run": "lakemark.services.runs.open_run",
     "open_site": "lakemark.site",
-    "release": "lakemark.services.release",
-    "replicate": "lakemark.services.replicate",
-    "restore": "lakemark.services.restore",
-    "resume": "lakemark.services.resume",
-    "sweep": "lakemark.services.sweep",
-    "verify": "lakemark.services.verify",
+    "release": "lakemark.services.tiers.release",
+    "replicate": "lakemark.services.tiers.replicate",
+    "restore": "lakemark.services.back.restore",
+    "resume": "lakemark.services.back.resume",
+    "sweep": "lakemark.services.node.sweep",
+    "verify": "lakemark.services.tiers.verify",
 }
 """Public name → the module that defines it."""
 

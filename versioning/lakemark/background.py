@@ -11,8 +11,8 @@ from lakemark.ports.watching import Lookout
 from lakemark.settings import Settings
 
 if TYPE_CHECKING:
-    from lakemark.adapters.holding import Held
-    from lakemark.adapters.service_manager import ServiceManager
+    from lakemark.adapters.node.service_lock import Held
+    from lakemark.adapters.node.service_manager import ServiceManager
     from lakemark.model.heartbeat import Heartbeat
 
 
@@ -26,7 +26,7 @@ class WatchPlaces:
 
 def hold_to_limits(settings: Settings) -> tuple[str, ...]:
     """Holds this thread, and what it starts, to `limits`; bandwidth is `site.Parts`'. Answers what could not be done."""
-    from lakemark.adapters.limits import take_limits
+    from lakemark.adapters.node.limits import take_limits
 
     wanted = settings.limits
     return take_limits(cpus=wanted.cpus, nice=wanted.nice, io_class=wanted.io_class)
@@ -40,14 +40,14 @@ def watch_places(settings: Settings) -> WatchPlaces:
 
 def heartbeats(settings: Settings) -> Mapping[str, Heartbeat]:
     """What each node said of itself last, as far as this node's ledger has it. Loads no Git, where none of it is packed."""
-    from lakemark.adapters.git_nodes import heartbeats as said
+    from lakemark.adapters.git.nodes import heartbeats as said
 
     return said(settings.ledger.path)
 
 
 def hold_watch(settings: Settings) -> Held:
     """Makes this process the node's service until it ends. Raises Refused where another one is, naming it."""
-    from lakemark.adapters.holding import Held
+    from lakemark.adapters.node.service_lock import Held
 
     what = f"the service of {settings.node}"
     return Held(watch_places(settings).held, what=what, advice="One for a node is enough: end that one first.")
@@ -55,20 +55,20 @@ def hold_watch(settings: Settings) -> Held:
 
 def watch_holder(settings: Settings) -> int | None:
     """The process id of the service that runs on this node; 0 where it is not told; None where none runs."""
-    from lakemark.adapters.holding import holder
+    from lakemark.adapters.node.service_lock import holder
 
     return holder(watch_places(settings).held)
 
 
 def lookout(*, hints: bool = True) -> Lookout:
     """Looks about on this node's disks. hints: False: none ever."""
-    from lakemark.adapters.watching import FolderLookout
+    from lakemark.adapters.node.hints import FolderLookout
 
     return FolderLookout(hints=hints)
 
 
 def service_manager(environ: Mapping[str, str]) -> ServiceManager:
     """What started this process, and wants to be told how it does."""
-    from lakemark.adapters.service_manager import ServiceManager
+    from lakemark.adapters.node.service_manager import ServiceManager
 
     return ServiceManager(environ)

@@ -51,15 +51,15 @@ from lakemark.settings import (
 from lakemark.settings.rules import hot_tier, policies
 
 if TYPE_CHECKING:
-    from lakemark.adapters.blobs import Blobs
-    from lakemark.adapters.git import GitLedger
-    from lakemark.adapters.git_pointer import Remote
-    from lakemark.adapters.heard_clock import HeardClock
-    from lakemark.adapters.journal import SqliteJournal
-    from lakemark.adapters.pacing import Pace
-    from lakemark.adapters.tree import TreeStore
+    from lakemark.adapters.disk.heard_clock import HeardClock
+    from lakemark.adapters.disk.objects import Blobs
+    from lakemark.adapters.disk.pacing import Pace
+    from lakemark.adapters.git.ledger import GitLedger
+    from lakemark.adapters.git.pointer import Remote
+    from lakemark.adapters.hot.store import TreeStore
+    from lakemark.adapters.node.journal import SqliteJournal
     from lakemark.index import Index
-    from lakemark.model.soundness import Seen
+    from lakemark.model.ledger.soundness import Seen
 
 
 def configuration(config: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> Loaded:
@@ -101,7 +101,7 @@ class Parts:
     @cached_property
     def heard(self) -> HeardClock:
         """The stores' time, as the last answer of one told it."""
-        from lakemark.adapters.heard_clock import HeardClock
+        from lakemark.adapters.disk.heard_clock import HeardClock
 
         stopwatch = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
         return HeardClock(self.settings.ledger.path.with_suffix(".heard.json"), seconds=stopwatch)
@@ -128,7 +128,7 @@ class Parts:
     @cached_property
     def journal(self) -> SqliteJournal:
         """What this node remembers, beside the ledger."""
-        from lakemark.adapters.journal import SqliteJournal
+        from lakemark.adapters.node.journal import SqliteJournal
 
         return SqliteJournal(self.settings.ledger.path.with_suffix(".journal.sqlite"), now=self.now)
 
@@ -140,7 +140,7 @@ class Parts:
     def ledger(self) -> GitLedger:
         """The node's ledger. Raises NotFound or Misconfigured where `init` never ran, Denied for another owner's."""
         if self.reads_only:
-            from lakemark.adapters.git_mirror import ReadOnlyLedger
+            from lakemark.adapters.git.mirror import ReadOnlyLedger
 
             return ReadOnlyLedger(self.settings.ledger.path, cache=self.index)
         if self.settings.ledger.remote is not None:
@@ -148,7 +148,7 @@ class Parts:
                 "`ledger.remote` is set, and this version keeps the ledger of one node only",
                 advice="Set `ledger: {remote: null}`, or `profile: reader` for a machine that only restores.",
             )
-        from lakemark.adapters.git import GitLedger
+        from lakemark.adapters.git.ledger import GitLedger
 
         return GitLedger(self.settings.ledger.path, remotes=remotes(self.settings), cache=self.index)
 
@@ -158,14 +158,14 @@ class Parts:
         rate = self.settings.limits.bandwidth if self.background else None
         if rate is None:
             return None
-        from lakemark.adapters.pacing import Pace
+        from lakemark.adapters.disk.pacing import Pace
 
         return Pace(rate)
 
     @cached_property
     def hot(self) -> TreeStore:
         name, tier = hot_tier(self.settings)
-        from lakemark.adapters.tree import TreeStore
+        from lakemark.adapters.hot.store import TreeStore
 
         hot = TreeStore(
             tier.path,
@@ -178,7 +178,7 @@ class Parts:
         )
         if self.pace is None:
             return hot
-        from lakemark.adapters.pacing import PacedHot
+        from lakemark.adapters.disk.pacing import PacedHot
 
         return cast("TreeStore", PacedHot(hot, self.pace))
 
@@ -190,7 +190,7 @@ class Parts:
         return cast("DataVersions", Later(self._lakefs))
 
     def _lakefs(self) -> DataVersions:
-        from lakemark.adapters.lakefs import LakeFS
+        from lakemark.adapters.lakefs.versions import LakeFS
 
         if self.settings.data is None:
             raise Misconfigured("this site has no data versioning", advice="Name a lakeFS endpoint under `data:`.")
@@ -201,10 +201,10 @@ class Parts:
     def store(self, name: str) -> CheckpointStore:
         """The store of a tier other than hot."""
         tier = self.settings.tiers[name]
-        from lakemark.adapters.dvc import DvcStore
+        from lakemark.adapters.dvc.store import DvcStore
 
         if isinstance(tier, DirectoryTier):
-            from lakemark.adapters.blobs_dir import DirectoryBlobs
+            from lakemark.adapters.disk.directory_objects import DirectoryBlobs
 
             blobs: Blobs = DirectoryBlobs(tier.path, min_free=tier.min_free, access=tier.access)
             shared = tier.shared
@@ -215,7 +215,7 @@ class Parts:
         else:
             raise Misconfigured(f"the tier {name} is of the kind {type(tier).__name__}", advice="Use directory or s3.")
         if self.pace is not None:
-            from lakemark.adapters.pacing import PacedBlobs
+            from lakemark.adapters.disk.pacing import PacedBlobs
 
             blobs = cast("Blobs", PacedBlobs(blobs, self.pace))
         return DvcStore(
@@ -287,8 +287,8 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
     saving: for whoever takes saves: a ledger that can't be opened is tried again each time it is asked, and raises then.
     """
     from lakemark import __version__
-    from lakemark.adapters.lanes import at_once
-    from lakemark.adapters.local import LocalWorkspace
+    from lakemark.adapters.disk.lanes import at_once
+    from lakemark.adapters.node.workspace import LocalWorkspace
     from lakemark.services.soundness import GuardedLedger
 
     settings = parts.settings
@@ -339,16 +339,16 @@ def tier_at(path: Path) -> tuple[CheckpointStore, Workspace]:
 
     For whoever has neither a site nor a ledger left. Raises NotFound where it is no tier's.
     """
-    from lakemark.adapters.local import LocalWorkspace
+    from lakemark.adapters.node.workspace import LocalWorkspace
 
     place = path.absolute()
     if (place / ".lakemark" / "sealed").is_dir():
-        from lakemark.adapters.tree import TreeStore
+        from lakemark.adapters.hot.store import TreeStore
 
         return TreeStore(place, name=str(place), node=""), LocalWorkspace()
     if (place / "lakemark" / "records").is_dir():
-        from lakemark.adapters.blobs_dir import DirectoryBlobs
-        from lakemark.adapters.dvc import DvcStore
+        from lakemark.adapters.disk.directory_objects import DirectoryBlobs
+        from lakemark.adapters.dvc.store import DvcStore
 
         return DvcStore(DirectoryBlobs(place), name=str(place), tier_class="cold"), LocalWorkspace()
     raise NotFound(
@@ -368,7 +368,7 @@ def _require_unsigned(settings: Settings) -> None:
 
 def init_ledger(parts: Parts) -> str:
     """Makes the node's ledger where there is none, and answers its id. Raises Conflict where something else is there."""
-    from lakemark.adapters.git import init
+    from lakemark.adapters.git.ledger import init
 
     return init(parts.settings.ledger.path)
 
@@ -378,7 +378,7 @@ def mend_ledger(parts: Parts, *, dry_run: bool = False) -> list[str]:
 
     Its id is what this node's hot and the other tiers name as their owner. Raises NotFound where none of them does.
     """
-    from lakemark.adapters.git_mend import mend
+    from lakemark.adapters.git.mend import mend
 
     if parts.reads_only:
         raise Misconfigured("this machine only mirrors a ledger", advice="Recover it on a node of the site.")
@@ -398,13 +398,13 @@ def mend_ledger(parts: Parts, *, dry_run: bool = False) -> list[str]:
 
 def damaged_objects(settings: Settings) -> list[str]:
     """Of what lies damaged in the ledger, beside its packs, whose it is, in words. Loads Git only where there is any."""
-    from lakemark.adapters.git_damage import damaged_loose
+    from lakemark.adapters.git.damage import damaged_loose
 
     path = settings.ledger.path
     damaged = damaged_loose(path)
     if not damaged:
         return []
-    from lakemark.adapters.git_owners import owners
+    from lakemark.adapters.git.owners import owners
 
     return sorted({owner.shown for owner in owners(path, damaged).values()})
 
@@ -417,7 +417,7 @@ def refresh_mirror(parts: Parts) -> str | None:
     remote = parts.settings.ledger.remote
     if not parts.reads_only or remote is None:
         return None
-    from lakemark.adapters.git_mirror import refreshed
+    from lakemark.adapters.git.mirror import refreshed
 
     return refreshed(parts.settings.ledger.path, remote)
 
@@ -427,7 +427,7 @@ def mirrored(path: Path, ledger: str, *, base: Path) -> tuple[str, Mapping[str, 
 
     Answers its name as the configuration keeps it, without a password, and the tiers it tells how to reach: name -> keys.
     """
-    from lakemark.adapters.git_mirror import refresh, tiers
+    from lakemark.adapters.git.mirror import refresh, tiers
 
     remote = str((base / ledger).absolute()) if (base / ledger).is_dir() else ledger
     refresh(path, remote)
@@ -436,8 +436,8 @@ def mirrored(path: Path, ledger: str, *, base: Path) -> tuple[str, Mapping[str, 
 
 def ledger_tips(settings: Settings) -> Mapping[str, str]:
     """The newest commit of each branch of the node's ledger, read without Git. Raises NotFound where `init` never ran."""
-    from lakemark.adapters.files import os_errors
-    from lakemark.adapters.git_refs import tips
+    from lakemark.adapters.disk.files import os_errors
+    from lakemark.adapters.git.refs import tips
 
     path = settings.ledger.path
     with os_errors(path):
@@ -449,16 +449,16 @@ def ledger_tips(settings: Settings) -> Mapping[str, str]:
 
 def known_tips(settings: Settings) -> tuple[Seen, ...]:
     """What this node knows of its ledger's tips, read without writing or waiting. Raises StoreUnavailable, Corrupt."""
-    from lakemark.adapters.journal import seen_at
+    from lakemark.adapters.node.journal import seen_at
 
     return seen_at(settings.ledger.path.with_suffix(".journal.sqlite"))
 
 
 def identity_at(path: Path) -> str | None:
     """The id in the tier file of a place on this machine's disks; None where there is none. Loads no store."""
-    from lakemark.adapters import tier_file
-    from lakemark.adapters.below import Below
-    from lakemark.adapters.files import as_ours_of_place
+    from lakemark.adapters.disk import tier_file
+    from lakemark.adapters.disk.files import as_ours_of_place
+    from lakemark.adapters.disk.rooted import Below
 
     try:
         with os.fdopen(Below(path).open(tier_file.NAME), "rb") as stream:
@@ -475,15 +475,15 @@ def identity_at(path: Path) -> str | None:
 
 def inodes_stay(path: Path) -> bool:
     """Whether the mount that `path` is on gives it the same number at each look."""
-    from lakemark.adapters import marks
+    from lakemark.adapters.disk import file_identity as marks
 
     return marks.inodes_stay(str(path), os.lstat(path))
 
 
 def require_keepable(path: Path, members: Sequence[Path] = ()) -> None:
     """Raises Refused where no tier could keep what lies there; also NotFound, Denied. Needs no site."""
-    from lakemark.adapters.files import os_errors
-    from lakemark.adapters.tree_scan import place_of, scan
+    from lakemark.adapters.disk.files import os_errors
+    from lakemark.adapters.disk.scan import place_of, scan
 
     with os_errors(path):
         scan(*place_of(path, members))
@@ -498,7 +498,7 @@ def recogniser() -> Recogniser:
 
 def digests_of(content: bytes, part_size_bytes: int) -> tuple[str, tuple[str, ...]]:
     """A file's digest and those of its parts, as manifests have them."""
-    from lakemark.adapters.digests import Digester
+    from lakemark.adapters.disk.digests import Digester
 
     digester = Digester(part_size_bytes)
     digester.update(memoryview(content))
@@ -508,7 +508,7 @@ def digests_of(content: bytes, part_size_bytes: int) -> tuple[str, tuple[str, ..
 
 def remotes(settings: Settings) -> dict[str, Remote]:
     """The DVC tiers as a clone of the ledger reaches them."""
-    from lakemark.adapters.git_pointer import Remote
+    from lakemark.adapters.git.pointer import Remote
 
     found: dict[str, Remote] = {}
     for name, tier in settings.tiers.items():
@@ -528,8 +528,8 @@ def s3_blobs(
     heard: Callable[[str | None], None] | None = None,
 ) -> Blobs:
     """The blobs of an S3 tier. journal: where unfinished uploads are noted. limits: how slow it may be. heard: told its time."""
-    from lakemark.adapters.blobs_s3 import S3Blobs
-    from lakemark.adapters.s3_place import Credentials, S3Place
+    from lakemark.adapters.s3.objects import S3Blobs
+    from lakemark.adapters.s3.place import Credentials, S3Place
 
     place = S3Place(
         bucket=tier.url.bucket,
@@ -560,8 +560,8 @@ def ask_s3(
     at: the real time, with which the store compares that of the signature. Unsigned where the tier names no keys of its own.
     Raises OSError or HTTPException where no answer comes, Misconfigured.
     """
-    from lakemark.adapters.s3_question import Asked, get
-    from lakemark.adapters.tier_file import NAME
+    from lakemark.adapters.disk.tier_file import NAME
+    from lakemark.adapters.s3.question import Asked, get
 
     pair = None if tier.credentials is None else credentials(tier.credentials, environ=keys)
     token = pair.session_token if pair is not None else None

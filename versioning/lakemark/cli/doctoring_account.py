@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Final
 
 from lakemark.cli.options import is_directory
 from lakemark.errors import Denied
-from lakemark.model.access import JOIN, Rights, is_shared, remedies
-from lakemark.services.doctor import Examination
+from lakemark.model.tiers.access import JOIN, Rights, is_shared, remedies
+from lakemark.services.health.doctor import Examination
 
 if TYPE_CHECKING:
-    from lakemark.adapters.rights import Login
+    from lakemark.adapters.node.rights import Login
     from lakemark.cli.session import Session
 
 TRAINER: Final = "trainer"

@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from lakemark.errors import NotFound, Usage
-from lakemark.model.canonical import JSON
-from lakemark.model.instants import to_text
-from lakemark.model.ledger import RecordState, RunState
-from lakemark.model.retention import Kept
+from lakemark.model.ledger.run import RecordState, RunState
+from lakemark.model.ledger.site import SiteState
 from lakemark.model.selectors import AtTime, Latest, Prefix, parse_record, resolve, run_of
-from lakemark.model.site_ledger import SiteState
+from lakemark.model.tiers.retention import Kept
+from lakemark.model.values.canonical import JSON
+from lakemark.model.values.instants import to_text
 from lakemark.model.views import Context, record_view
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class History:
         return record_view(found, self.context(found.record.run))
 
     def _kept(self, run: str, *, now: datetime) -> Mapping[str, Kept]:
-        from lakemark.services.keeping import why_kept
+        from lakemark.services.tiers.kept import why_kept
 
         if self.index.count(run) > _MOST_FOR_RETENTION:
             return {}

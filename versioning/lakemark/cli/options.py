@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter, Token
 
 from lakemark.errors import Usage, quoted
-from lakemark.model import outside
-from lakemark.model.names import printable
+from lakemark.model.values import outside
+from lakemark.model.values.names import printable
 
 CONFIG: Final = "--config"
 _FLAGS: Final = {"--json": "json", "--quiet": "quiet", "-q": "quiet", "--verbose": "verbose", "-v": "verbose"}

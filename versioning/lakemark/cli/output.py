@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from lakemark.model.instants import from_text
-from lakemark.model.names import original
-from lakemark.model.wording import ago, instant, size
+from lakemark.model.values.instants import from_text
+from lakemark.model.values.names import original
+from lakemark.model.values.wording import ago, instant, size
 
 __all__ = [
     "AMBER",

@@ -31,7 +31,7 @@ _ALWAYS: Final = (0, 1, 2, 8, 130)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`name`: as typed, groups first. `code`: `module:function` below `lakemark.cli`. exits: beyond 0, 1, 2, 8 and 130."""
+    """`name`: as typed, groups first. `code`: `module:function` of `cli.commands`. exits: beyond 0, 1, 2, 8 and 130."""
 
     name: str
     code: str
@@ -59,58 +59,58 @@ GROUPS: Final[Mapping[str, str]] = {
 }
 
 COMMANDS: Final = (
-    Command("init", "setup:init", "Write lakemark.yaml, make the ledger, claim the tiers in reach.", (5, 6, 7)),
-    Command("doctor", "doctoring:doctor", "Check tiers, stores, lakeFS, Prefect, clock, disk and rights.", (3, 4)),
+    Command("init", "init:init", "Write lakemark.yaml, make the ledger, claim the tiers in reach.", (5, 6, 7)),
+    Command("doctor", "doctor:doctor", "Check tiers, stores, lakeFS, Prefect, clock, disk and rights.", (3, 4)),
     Command(
-        "status", "state:status", "What is wrong, what waits, and what runs; works with every server down.", (3, 4)
+        "status", "status:status", "What is wrong, what waits, and what runs; works with every server down.", (3, 4)
     ),
-    Command("up", "sandboxing:up", "Start the servers that `sandbox:` names, on loopback.", (3, 6, 7)),
-    Command("down", "sandboxing:down", "End exactly what `up` started."),
-    Command("demo", "sandboxing:demo", "Run the whole story on real services and write report.json.", (3, 4, 5, 6, 7)),
-    Command("run open", "runs:open_run", "Open a run: resolve and pin its data, write its run file.", (3, 5, 6, 7)),
-    Command("run ls", "runs:list_runs", "List runs.", (3,)),
-    Command("run show", "runs:show_run", "Show a run: timelines, pins, last record, recovery point.", (3,)),
-    Command("run close", "runs:close_run", "Close a run: nothing more is committed to it.", (3, 5, 6, 7)),
-    Command("run reopen", "runs:reopen_run", "Reopen a closed run.", (3, 5, 6, 7)),
+    Command("up", "sandbox:up", "Start the servers that `sandbox:` names, on loopback.", (3, 6, 7)),
+    Command("down", "sandbox:down", "End exactly what `up` started."),
+    Command("demo", "sandbox:demo", "Run the whole story on real services and write report.json.", (3, 4, 5, 6, 7)),
+    Command("run open", "run:open_run", "Open a run: resolve and pin its data, write its run file.", (3, 5, 6, 7)),
+    Command("run ls", "run:list_runs", "List runs.", (3,)),
+    Command("run show", "run:show_run", "Show a run: timelines, pins, last record, recovery point.", (3,)),
+    Command("run close", "run:close_run", "Close a run: nothing more is committed to it.", (3, 5, 6, 7)),
+    Command("run reopen", "run:reopen_run", "Reopen a closed run.", (3, 5, 6, 7)),
     Command("inspect", "inspecting:inspect", "Say what lies at a path; changes nothing.", (3, 8)),
     Command("commit", "commits:commit", "Commit a checkpoint.", (3, 4, 5, 6, 7)),
     Command("bind", "commits:bind", "Say what data a record or run was trained with.", (3, 5, 6, 7)),
     Command("metric", "commits:metric", "Add metrics to a record, as evaluations find them.", (3, 5, 6, 7)),
-    Command("watch", "watching:watch", "The node's service: find, commit, open, move; one per node.", (3, 4, 7)),
+    Command("watch", "watch:watch", "The node's service: find, commit, open, move; one per node.", (3, 4, 7)),
     Command(
         "sweep", "commits:sweep", "One pass: find saves, finish what was interrupted, move replicas.", (3, 4, 5, 6, 7)
     ),
-    Command("ls", "listing:ls", "List records, newest first.", (3,)),
-    Command("show", "listing:show", "Show a record with its manifest.", (3, 4)),
-    Command("log", "listing:log", "Show a run's entries, or the site's.", (3,)),
-    Command("replicate", "moving:replicate", "Add a verified replica in a tier.", (3, 4, 5, 6, 7)),
-    Command("release", "moving:release", "Drop a replica; slower ones are read back first.", (3, 4, 5, 6, 7)),
-    Command("restore", "moving:restore", "Bring a checkpoint's files back to an empty directory.", (3, 4, 5, 6, 7)),
-    Command("resume", "resuming:resume", "Make a run's directory ready to train on.", (3, 4, 5, 6, 7)),
-    Command("as-of", "asof:as_of", "What a run and its data were at some time.", (3, 6)),
-    Command("rollback plan", "rollbacks:plan", "What going back would do; nothing is changed.", (3, 4, 6, 7)),
-    Command("rollback request", "rollbacks:request", "Ask to go back; somebody else approves.", (3, 4, 5, 6, 7)),
-    Command("rollback ls", "rollbacks:list_rollbacks", "List rollbacks.", (3,)),
-    Command("rollback show", "rollbacks:show_rollback", "Show a rollback: its plan, state and approvals.", (3, 4)),
-    Command("rollback approve", "decisions:approve", "Approve the plan you have seen.", (3, 4, 5, 6, 7)),
-    Command("rollback refuse", "decisions:refuse", "Refuse a rollback.", (3, 4, 5, 6, 7)),
-    Command("rollback apply", "decisions:apply", "Bring checkpoint and data back, as approved.", (3, 4, 5, 6, 7)),
-    Command("rollback move-branch", "decisions:move_branch", "Then set shared data branches back too.", (3, 5, 6, 7)),
-    Command("pins", "pinning:pins", "List pinned data commits and who needs them.", (3,)),
-    Command("verify", "verifying:verify", "Read replicas back and compare every byte.", (3, 4, 5, 6, 7)),
+    Command("ls", "records:ls", "List records, newest first.", (3,)),
+    Command("show", "records:show", "Show a record with its manifest.", (3, 4)),
+    Command("log", "records:log", "Show a run's entries, or the site's.", (3,)),
+    Command("replicate", "move:replicate", "Add a verified replica in a tier.", (3, 4, 5, 6, 7)),
+    Command("release", "move:release", "Drop a replica; slower ones are read back first.", (3, 4, 5, 6, 7)),
+    Command("restore", "move:restore", "Bring a checkpoint's files back to an empty directory.", (3, 4, 5, 6, 7)),
+    Command("resume", "resume:resume", "Make a run's directory ready to train on.", (3, 4, 5, 6, 7)),
+    Command("as-of", "as_of:as_of", "What a run and its data were at some time.", (3, 6)),
+    Command("rollback plan", "rollback:plan", "What going back would do; nothing is changed.", (3, 4, 6, 7)),
+    Command("rollback request", "rollback:request", "Ask to go back; somebody else approves.", (3, 4, 5, 6, 7)),
+    Command("rollback ls", "rollback:list_rollbacks", "List rollbacks.", (3,)),
+    Command("rollback show", "rollback:show_rollback", "Show a rollback: its plan, state and approvals.", (3, 4)),
+    Command("rollback approve", "rollback_decide:approve", "Approve the plan you have seen.", (3, 4, 5, 6, 7)),
+    Command("rollback refuse", "rollback_decide:refuse", "Refuse a rollback.", (3, 4, 5, 6, 7)),
+    Command("rollback apply", "rollback_decide:apply", "Bring checkpoint and data back, as approved.", (3, 4, 5, 6, 7)),
     Command(
-        "ledger recover", "recovering:recover", "Bring back what the ledger lost, from tiers and hot.", (3, 4, 5, 6, 7)
+        "rollback move-branch", "rollback_decide:move_branch", "Then set shared data branches back too.", (3, 5, 6, 7)
     ),
-    Command("tiers", "tiering:tiers", "List tiers.", (3, 6)),
-    Command("tier init", "tiering:init_tier", "Make a place a tier of this ledger.", (3, 4, 5, 6, 7)),
-    Command("tier rename", "tiering:rename_tier", "Say that a tier is called otherwise on purpose.", (3, 4, 5, 6, 7)),
+    Command("pins", "pins:pins", "List pinned data commits and who needs them.", (3,)),
+    Command("verify", "verify:verify", "Read replicas back and compare every byte.", (3, 4, 5, 6, 7)),
     Command(
-        "node rename", "tiering:rename_node", "Say that this node is called otherwise on purpose.", (3, 4, 5, 6, 7)
+        "ledger recover", "ledger:recover", "Bring back what the ledger lost, from tiers and hot.", (3, 4, 5, 6, 7)
     ),
-    Command("config show", "configuring:show", "Every value with its source."),
-    Command("config schema", "configuring:schema", "JSON schema of lakemark.yaml."),
-    Command("flows export", "deploying:export", "Write prefect.yaml and its flows beside lakemark.yaml.", (3,)),
-    Command("flows deploy", "deploying:deploy", "Bring Prefect's deployments to what prefect.yaml says.", (3, 6)),
+    Command("tiers", "tiers:tiers", "List tiers.", (3, 6)),
+    Command("tier init", "tiers:init_tier", "Make a place a tier of this ledger.", (3, 4, 5, 6, 7)),
+    Command("tier rename", "tiers:rename_tier", "Say that a tier is called otherwise on purpose.", (3, 4, 5, 6, 7)),
+    Command("node rename", "tiers:rename_node", "Say that this node is called otherwise on purpose.", (3, 4, 5, 6, 7)),
+    Command("config show", "config:show", "Every value with its source."),
+    Command("config schema", "config:schema", "JSON schema of lakemark.yaml."),
+    Command("flows export", "flows:export", "Write prefect.yaml and its flows beside lakemark.yaml.", (3,)),
+    Command("flows deploy", "flows:deploy", "Bring Prefect's deployments to what prefect.yaml says.", (3, 6)),
 )
 
 
@@ -151,7 +151,9 @@ def application(words: Sequence[str] = ()) -> App:
         home = groups[above[0]] if above else root
         called = list(words[: len(above) + 1]) == [*above, name]
         told = {} if called else {"help": command.help}
-        home.command(f"lakemark.cli.{command.code}", name=name, help_epilogue=command.epilogue, **told, **shared)
+        home.command(
+            f"lakemark.cli.commands.{command.code}", name=name, help_epilogue=command.epilogue, **told, **shared
+        )
     return root
 
 

@@ -36,7 +36,7 @@ def require_alone(here: Session, run: str, path: Path) -> None:
 
     Its finds would be both runs'.
     """
-    from lakemark.services.find_saves import directories
+    from lakemark.services.saves.find import directories
 
     real = Path(os.path.realpath(path))
     for other in here.history.runs():

@@ -16,8 +16,8 @@ from typing import Final
 
 from lakemark.contract import Check, raises, require
 from lakemark.errors import Corrupt, NotFound, Refused
-from lakemark.model.checkpoint import File, FileType, Manifest
-from lakemark.model.record import record_for
+from lakemark.model.checkpoints.manifest import File, FileType, Manifest
+from lakemark.model.checkpoints.record import record_for
 from lakemark.ports import Checkpoint, CheckpointStore, Quiet, Source, Stored
 
 PART_SIZE_BYTES: Final = 1000

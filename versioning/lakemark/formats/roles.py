@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from lakemark.model.checkpoint import Role
+from lakemark.model.checkpoints.manifest import Role
 
 EVERYTHING: Final = (Role.WEIGHTS, Role.OPTIMIZER, Role.SCHEDULER, Role.RNG)
 """What may be in a file that says nothing of itself."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from lakemark.errors import Denied, LakemarkError, NoRoom, NotFound, StoreUnavailable
-from lakemark.model.access import for_group, is_shared
+from lakemark.model.tiers.access import for_group, is_shared
 
 VERSION: Final = 5
 _SCHEMA: Final = """

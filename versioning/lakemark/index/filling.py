@@ -9,12 +9,12 @@ from typing import Final
 
 from lakemark.errors import Corrupt
 from lakemark.index.states import LazyRecords, Raw, from_row, micros, optional_micros, to_row
-from lakemark.model.clocks import Clocks
-from lakemark.model.entry import SITE, Contents, Entry, parsed
-from lakemark.model.fold import apply, mark, mentions, structural, take
-from lakemark.model.ledger import RecordState, RunState
-from lakemark.model.requests import Requests
-from lakemark.model.timeline import forked_from, segments
+from lakemark.model.ledger.clocks import Clocks
+from lakemark.model.ledger.entry import SITE, Contents, Entry, parsed
+from lakemark.model.ledger.fold import apply, mark, mentions, structural, take
+from lakemark.model.ledger.requests import Requests
+from lakemark.model.ledger.run import RecordState, RunState
+from lakemark.model.runs.timeline import forked_from, segments
 from lakemark.ports.ledger import KnownRun
 
 Row = tuple[str, bytes, bytes | None]

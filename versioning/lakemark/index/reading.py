@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from lakemark.errors import NoRecordAsOf, NotFound, Usage, quoted
 from lakemark.index.states import from_row, micros
-from lakemark.model import outside
-from lakemark.model.instants import to_text
-from lakemark.model.ledger import RecordState, RunState
-from lakemark.model.timeline import forked_from, segments
+from lakemark.model.ledger.run import RecordState, RunState
+from lakemark.model.runs.timeline import forked_from, segments
+from lakemark.model.values import outside
+from lakemark.model.values.instants import to_text
 
 _STATES: Final = (
     "SELECT r.state, e.record, r.recorded, r.branch, r.sequence FROM records r "

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from lakemark.errors import Corrupt
-from lakemark.model.canonical import parse
-from lakemark.model.fields import shared
-from lakemark.model.instants import from_text, to_text
-from lakemark.model.ledger import Place, RecordState, Replica
-from lakemark.model.record import Record
+from lakemark.model.checkpoints.record import Record
+from lakemark.model.ledger.run import Place, RecordState, Replica
+from lakemark.model.values.canonical import parse
+from lakemark.model.values.fields import shared
+from lakemark.model.values.instants import from_text, to_text
 
 Raw: TypeAlias = tuple[str, bytes | None]
 """A row's state, and the record.json it came with."""

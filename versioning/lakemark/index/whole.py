@@ -20,9 +20,9 @@ from lakemark.errors import Corrupt, Denied, LakemarkError, NoRoom, NotFound, St
 from lakemark.index import database, filling, reading
 from lakemark.index.filling import Row
 from lakemark.index.reading import Line, Page, Selection
-from lakemark.model.entry import SITE, Entry, parsed
-from lakemark.model.ledger import RecordState, RunState
-from lakemark.model.site_ledger import SiteState, fold_site
+from lakemark.model.ledger.entry import SITE, Entry, parsed
+from lakemark.model.ledger.run import RecordState, RunState
+from lakemark.model.ledger.site import SiteState, fold_site
 from lakemark.ports.ledger import KnownRun
 
 T = TypeVar("T")

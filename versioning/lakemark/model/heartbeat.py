@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Self
 
-from lakemark.model.canonical import JSON
-from lakemark.model.fields import Fields
-from lakemark.model.instants import from_text, to_text
-from lakemark.model.outside import bounded
+from lakemark.model.values.canonical import JSON
+from lakemark.model.values.fields import Fields
+from lakemark.model.values.instants import from_text, to_text
+from lakemark.model.values.outside import bounded
 
 FORMAT: Final = "lakemark.heartbeat/1"
 _MOST_BYTES: Final = 2**63 - 1

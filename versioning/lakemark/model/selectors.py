@@ -18,10 +18,10 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from lakemark.errors import NoRecordAsOf, NotFound, Usage, quoted
-from lakemark.model.instants import duration, from_text
-from lakemark.model.ledger import RecordState, RunState
-from lakemark.model.names import original, run_for
-from lakemark.model.timeline import as_of, latest, lineage, usable
+from lakemark.model.ledger.run import RecordState, RunState
+from lakemark.model.runs.timeline import as_of, latest, lineage, usable
+from lakemark.model.values.instants import duration, from_text
+from lakemark.model.values.names import original, run_for
 
 SHORTEST_PREFIX: Final = 8
 _ID: Final = re.compile(r"id:([0-9a-f]{1,64})", re.ASCII)

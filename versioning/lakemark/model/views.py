@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from lakemark.model.canonical import JSON
-from lakemark.model.entry import Entry
-from lakemark.model.instants import to_text
-from lakemark.model.ledger import RecordState, RollbackState, RunState, Timeline
-from lakemark.model.record import DataRef
-from lakemark.model.retention import Kept
-from lakemark.model.site_ledger import SiteState
+from lakemark.model.checkpoints.record import DataRef
+from lakemark.model.ledger.entry import Entry
+from lakemark.model.ledger.run import RecordState, RollbackState, RunState, Timeline
+from lakemark.model.ledger.site import SiteState
+from lakemark.model.tiers.retention import Kept
+from lakemark.model.values.canonical import JSON
+from lakemark.model.values.instants import to_text
 
 PLAN_KEYS: Final = (
     "plan",

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol, runtime_checkable
 
-from lakemark.model.checkpoint import Manifest
-from lakemark.model.entry import Contents, Draft, Entry, Stamp
+from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.model.heartbeat import Heartbeat
-from lakemark.model.ledger import RunState
-from lakemark.model.outline import Outline
-from lakemark.model.site_ledger import SiteState
+from lakemark.model.ledger.entry import Contents, Draft, Entry, Stamp
+from lakemark.model.ledger.outline import Outline
+from lakemark.model.ledger.run import RunState
+from lakemark.model.ledger.site import SiteState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeAlias
 
-from lakemark.model.canonical import JSON
-from lakemark.model.checkpoint import File, Manifest
-from lakemark.model.ledger import Place
-from lakemark.model.names import is_log
-from lakemark.model.record import DataRef
-from lakemark.model.soundness import Seen
-from lakemark.model.survey import Survey
+from lakemark.model.checkpoints.manifest import File, Manifest
+from lakemark.model.checkpoints.record import DataRef
+from lakemark.model.checkpoints.survey import Survey
+from lakemark.model.ledger.run import Place
+from lakemark.model.ledger.soundness import Seen
+from lakemark.model.values.canonical import JSON
+from lakemark.model.values.names import is_log
 from lakemark.ports.work import Progress
 
 

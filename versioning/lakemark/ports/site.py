@@ -9,13 +9,13 @@ from fractions import Fraction
 from pathlib import Path
 
 from lakemark.errors import NotFound
-from lakemark.model.entry import Clock as ClockMark
-from lakemark.model.entry import Stamp
-from lakemark.model.ledger import Place
-from lakemark.model.names import original
-from lakemark.model.residence import Residence
-from lakemark.model.retention import RetentionPolicy
-from lakemark.model.tiers import SKEW
+from lakemark.model.ledger.entry import Clock as ClockMark
+from lakemark.model.ledger.entry import Stamp
+from lakemark.model.ledger.run import Place
+from lakemark.model.tiers.moves import SKEW
+from lakemark.model.tiers.residence import Residence
+from lakemark.model.tiers.retention import RetentionPolicy
+from lakemark.model.values.names import original
 from lakemark.ports.data import DataVersions, Strength
 from lakemark.ports.ledger import Ledger
 from lakemark.ports.local import Journal, Recogniser, Workspace

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeAlias
 
-from lakemark.model.canonical import JSON
-from lakemark.model.checkpoint import File, Manifest
-from lakemark.model.ledger import Place
-from lakemark.model.record import Record
+from lakemark.model.checkpoints.manifest import File, Manifest
+from lakemark.model.checkpoints.record import Record
+from lakemark.model.ledger.run import Place
+from lakemark.model.values.canonical import JSON
 from lakemark.ports.local import KnownFile
 from lakemark.ports.work import Progress
 

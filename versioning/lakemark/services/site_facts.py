@@ -9,15 +9,15 @@ from datetime import timedelta
 from hashlib import sha256
 
 from lakemark.errors import LakemarkError
-from lakemark.model.canonical import JSON, canonical
-from lakemark.model.entry import LEVEL, Draft
 from lakemark.model.heartbeat import Heartbeat
-from lakemark.model.instants import duration_text
-from lakemark.model.retention import Best, RetentionPolicy
-from lakemark.model.site_ledger import SiteState
+from lakemark.model.ledger.entry import LEVEL, Draft
+from lakemark.model.ledger.site import SiteState
+from lakemark.model.tiers.retention import Best, RetentionPolicy
+from lakemark.model.values.canonical import JSON, canonical
+from lakemark.model.values.instants import duration_text
 from lakemark.ports import Policies, Site
-from lakemark.services.appending import Settled, require_writable
-from lakemark.services.observe import watched
+from lakemark.services.data.observe import watched
+from lakemark.services.ledger import Settled, require_writable
 
 
 def found_site(site: Site) -> bool:

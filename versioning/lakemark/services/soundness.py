@@ -12,14 +12,14 @@ from functools import partial
 from typing import BinaryIO, Final
 
 from lakemark.errors import Corrupt, InDistress, LakemarkError, NotFound
-from lakemark.model.checkpoint import Manifest
-from lakemark.model.entry import SITE, Contents, Draft, Entry, Stamp
+from lakemark.model.checkpoints.manifest import Manifest
+from lakemark.model.checkpoints.record import require_own
 from lakemark.model.heartbeat import Heartbeat
-from lakemark.model.ledger import RunState
-from lakemark.model.outline import Outline
-from lakemark.model.record import require_own
-from lakemark.model.site_ledger import SiteState
-from lakemark.model.soundness import HERE, Lack, Seen, in_words, lacks
+from lakemark.model.ledger.entry import SITE, Contents, Draft, Entry, Stamp
+from lakemark.model.ledger.outline import Outline
+from lakemark.model.ledger.run import RunState
+from lakemark.model.ledger.site import SiteState
+from lakemark.model.ledger.soundness import HERE, Lack, Seen, in_words, lacks
 from lakemark.ports import Checkpoint, CheckpointStore, Site
 from lakemark.ports.ledger import BrokenEntry, Ledger
 from lakemark.ports.local import Journal

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lakemark.errors import Misconfigured, Usage
-from lakemark.model.instants import from_text
+from lakemark.model.values.instants import from_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

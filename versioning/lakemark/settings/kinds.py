@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lakemark.errors import quoted
-from lakemark.model.instants import duration_text, from_text, to_text
-from lakemark.model.names import is_run
+from lakemark.model.values.instants import duration_text, from_text, to_text
+from lakemark.model.values.names import is_run
 from lakemark.settings import units
 from lakemark.settings.document import Value
 from lakemark.settings.section import Kind, invalid

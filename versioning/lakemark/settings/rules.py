@@ -6,8 +6,8 @@ from datetime import timedelta
 from fractions import Fraction
 
 from lakemark.errors import Misconfigured
-from lakemark.model.residence import Admit, Residence
-from lakemark.model.retention import Best, RetentionPolicy
+from lakemark.model.tiers.residence import Admit, Residence
+from lakemark.model.tiers.retention import Best, RetentionPolicy
 from lakemark.ports import Approval, Drills, Objectives, Policies, ReadBack, Strength, WaterMarks
 from lakemark.settings.policies import AdmitSettings, BestSettings, PolicySettings, ResidenceSettings
 from lakemark.settings.schema import Settings

@@ -12,7 +12,7 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Final
 
-from lakemark.model.instants import duration as _duration
+from lakemark.model.values.instants import duration as _duration
 
 _DECIMAL: Final = r"([0-9]{1,15}(?:\.[0-9]{1,9})?)"
 _SIZE: Final = re.compile(_DECIMAL + r" ?([kKMGTPE]i?)?B", re.ASCII)

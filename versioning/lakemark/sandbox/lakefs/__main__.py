@@ -43,7 +43,7 @@ def main() -> int:
 def _serve(directory: Path, listener: socket.socket) -> None:
     import uvicorn
 
-    from lakemark.sandbox.lakefs.app import create_app
+    from lakemark.sandbox.lakefs.api.app import create_app
 
     app = create_app(directory, access_key=os.environ[_KEYS[0]], secret_key=os.environ[_KEYS[1]])
     config = uvicorn.Config(

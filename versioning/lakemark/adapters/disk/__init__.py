@@ -1,0 +1,1 @@
+"""What the adapters share: files that survive, digests, bounded work."""

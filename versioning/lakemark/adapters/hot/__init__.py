@@ -1,0 +1,1 @@
+"""A hot tier: sealed directory trees on a node's fast disk."""

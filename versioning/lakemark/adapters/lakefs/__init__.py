@@ -1,0 +1,1 @@
+"""Data versions in lakeFS."""

@@ -1,0 +1,1 @@
+"""This node beside its tiers: the trainers' directories, its journal, its service."""

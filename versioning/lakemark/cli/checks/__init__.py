@@ -1,0 +1,1 @@
+"""What `doctor` and `status` look at."""

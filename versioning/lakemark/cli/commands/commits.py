@@ -1,0 +1,386 @@
+"""`commit`, `bind`, `sweep`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from lakemark.cli.commands.inspecting import found_view
+from lakemark.cli.commands.records import record_lines
+from lakemark.cli.options import Reason, Whole, absolute
+from lakemark.cli.output import instant, plain, short, size
+from lakemark.cli.session import Answer, Session, session, would
+from lakemark.errors import Denied, LakemarkError, Usage
+from lakemark.model.values.instants import to_text
+from lakemark.model.values.names import is_run, not_read, printable
+
+if TYPE_CHECKING:
+    from lakemark.model.ledger.run import RecordState, RunState
+    from lakemark.ports import Found, Site
+    from lakemark.services.node.sweep import Swept
+
+_LARGEST_STEP = 10**15 - 1
+_MANY = Parameter(consume_multiple=True)
+
+
+def commit(
+    path: Path,
+    /,
+    *,
+    run: str,
+    step: Whole,
+    metric: Annotated[tuple[str, ...], _MANY] = (),
+    part: str | None = None,
+    wait: str | None = None,
+    supersede: bool = False,
+    dry_run: bool = False,
+) -> Answer:
+    """Commit a checkpoint: seal it in hot and append its record. The same bytes again are the same record.
+
+    Parameters
+    ----------
+    path: Path
+        The checkpoint: a directory or a file.
+    run: str
+        Its name.
+    step: int
+        The step it was saved at.
+    metric: tuple[str, ...]
+        NAME=NUMBER, one or more.
+    part: str
+        The node this is a part of; this version keeps checkpoints of one part.
+    wait: str
+        Return only when a replica is in this tier.
+    supersede: bool
+        Replace the record that holds this step with other bytes; that one stays listed.
+    dry_run: bool
+        Say what would be done, and change nothing.
+    """
+    from lakemark.services.saves.commit import Commit
+    from lakemark.services.saves.commit import commit as commit_checkpoint
+    from lakemark.services.tiers.replicate import replicate
+
+    here = session()
+    if part is not None:
+        raise Usage("--part: this version keeps checkpoints of one part", advice="Leave --part out.")
+    if not 0 <= step <= _LARGEST_STEP:
+        raise Usage(f"--step {step} is not from 0 to {_LARGEST_STEP}", advice="Give the trainer's step.")
+    metrics = _metrics(metric)
+    name = _run_of(here, run)
+    if wait is not None:
+        here.site.store(wait)
+    where = absolute(path)
+    if dry_run:
+        return _would_commit(here, where, name, step)
+    asked = Commit(path=where, run=name, step=step, metrics=metrics, supersede=supersede)
+    done = commit_checkpoint(here.site, asked)
+    if done.pending is not None:
+        return _pending(here, name, step, done.pending)
+    if not done.new and not done.landed_again:
+        here.note(f"nothing new: {done.why or 'it is a record already'}")
+    for note in () if done.new else done.notes:
+        here.warn(f"{name}@{step}: {note}")
+    if wait is not None:
+        replicate(here.site, name, done.record.id, to=wait)
+    answer = record_answer(here, done.record.id, name)
+    return replace(answer, document={**answer.document, "landed_again": True}) if done.landed_again else answer
+
+
+def _run_of(here: Session, written: str) -> str:
+    """The run's name; as it is written where the ledger can't be read, or lacks entries: it may have been opened in one."""
+    from lakemark.services.saves.lost_ledger import for_saving_of
+
+    try:
+        return here.history.name(written)
+    except (Usage, Denied):
+        raise
+    except LakemarkError:
+        if not is_run(written) or for_saving_of(here.site, written)[1] is None:
+            raise
+        return written
+
+
+def _pending(here: Session, run: str, step: int, why: str) -> Answer:
+    here.warn(why)
+    document = {"pending": True, "record": None, "run": run, "step": step, "why": why}
+    return Answer(
+        document=document,
+        lines=[f"{run}@{step} is sealed and durable, and waits for its entry: lakemark ledger recover --dry-run"],
+    )
+
+
+def metric(
+    record: str,
+    given: Annotated[tuple[str, ...], _MANY],
+    /,
+    *,
+    reason: Reason,
+    dry_run: bool = False,
+) -> Answer:
+    """Add metrics to a record: what an evaluation found later. Selectors and retention's `best` go by the newest value.
+
+    Parameters
+    ----------
+    record: str
+        Which: id:HEX, RUN@STEP, RUN@latest, RUN@WHEN, RUN@best:METRIC.
+    given: tuple[str, ...]
+        NAME=NUMBER, one or more.
+    reason: str
+        Why; it stays in the history.
+    dry_run: bool
+        Say what would be done, and change nothing.
+    """
+    from lakemark.services.saves.metric import add_metrics
+
+    here = session()
+    metrics = _metrics(given, option="metric")
+    found = here.history.found(record, now=here.now)
+    run, identity = found.record.run, found.record.id
+    if dry_run:
+        here.require_sound()
+        told = ", ".join(f"{name}={value:g}" for name, value in metrics.items())
+        return would(f"add {told} to {run}@{found.record.step} ({short(identity)})", record=identity)
+    add_metrics(here.site, run, identity, metrics, reason=reason)
+    return record_answer(here, identity, run)
+
+
+def bind(
+    target: str,
+    /,
+    *,
+    data: str,
+    reason: Reason,
+    from_: Annotated[Whole | None, Parameter(name="--from")] = None,
+    to: Whole | None = None,
+    dry_run: bool = False,
+) -> Answer:
+    """Say what data a record was trained with, or many of a run. The commit is pinned first.
+
+    Of a RUN: the records of its current lineage whose data nobody knows, and what it saves from now on; with --from or
+    --to all records of those steps, and later saves only where --to is left out.
+
+    Parameters
+    ----------
+    target: str
+        RECORD or RUN.
+    data: str
+        REPOSITORY/COMMIT, the commit with all its 64 digits.
+    reason: str
+        Why; it stays in the history.
+    from_: int
+        Of a RUN: the first step.
+    to: int
+        Of a RUN: the last step.
+    dry_run: bool
+        Say what would be done, and change nothing.
+    """
+    from lakemark.services.data import pins
+    from lakemark.services.runs.bind import Steps, bind_run, to_bind
+    from lakemark.services.runs.bind import bind as bind_data
+
+    here = session()
+    run, found = here.history.run_or_record(target, now=here.now)
+    steps = Steps(first=from_, last=to)
+    if found is not None and not steps.open:
+        raise Usage("--from and --to are steps of a RUN", advice=f"lakemark bind {run} --from {from_ or to} …")
+    repository, _, commit = data.rpartition("/")
+    if dry_run:
+        here.require_sound()
+        commit = pins.versions(here.site).resolve(repository, commit).id
+        of = [found] if found else to_bind(here.site.ledger.run(run), steps)
+        said = [f"say that {run}@{one.record.step} was trained with it" for one in of]
+        said += [f"say it of what {run} saves from now on"] if found is None and to is None else []
+        return would(f"pin {repository}@{short(commit)}", *said, run=run)
+    if found is not None:
+        bind_data(here.site, run, found.record.id, data=data, reason=reason)
+        return record_answer(here, found.record.id, run)
+    bound = bind_run(here.site, run, data=data, reason=reason, steps=steps)
+    views = [dict(record_answer(here, one.id, run).document) for one in bound]
+    document = {"run": run, "record": None, "records": views, "data": [{"repository": repository, "commit": commit}]}
+    lines = [f"{len(bound)} record(s) of {run} are bound to {repository}@{short(commit)}"]
+    lines += [f"{run} is bound to it from now on"] if to is None else []
+    return Answer(document=document, lines=lines)
+
+
+def sweep(*, dry_run: bool = False) -> Answer:
+    """One pass: commit finds and announced saves, finish what was interrupted, move replicas as residence says.
+
+    Parameters
+    ----------
+    dry_run: bool
+        Say what would be done, and change nothing.
+    """
+    here = session()
+    if dry_run:
+        return _would_sweep(here.site)
+    swept = _swept(here)
+    if swept.committed:
+        here.history.index.catch_up(here.parts.ledger)
+    return Answer(document=_swept_view(here, swept), lines=_swept_lines(swept))
+
+
+def _swept(here: Session) -> Swept:
+    """Where no service watches, nobody else says which directories wait to be opened."""
+    from lakemark.background import lookout, watch_holder
+    from lakemark.services.node.sweep import sweep as sweep_site
+
+    if watch_holder(here.settings) is not None:
+        return sweep_site(here.site)
+    looking = lookout(hints=False)
+    try:
+        return sweep_site(here.site, lookout=looking)
+    finally:
+        looking.close()
+
+
+def record_answer(here: Session, record: str, run: str) -> Answer:
+    """The answer of whatever ends with a record: the record as the ledger has it now."""
+    here.history.index.catch_up(here.parts.ledger)
+    found = here.history.index.find(record, run=run)
+    view = here.history.view(found)
+    return Answer(document=view, lines=record_lines(found, view))
+
+
+def _metrics(given: tuple[str, ...], *, option: str = "--metric") -> dict[str, float]:
+    metrics: dict[str, float] = {}
+    for text in given:
+        name, mark, number = text.partition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if not (name and mark and math.isfinite(value) and number.isascii()):
+            raise Usage(f"{option} {text!r} is not NAME=NUMBER", advice=f"Write {option} val_loss=1.9.")
+        metrics[name] = value
+    return metrics
+
+
+def _would_commit(here: Session, path: Path, run: str, step: int) -> Answer:
+    from lakemark.services.saves.lost_ledger import for_saving_of
+    from lakemark.services.tiers.register import require_named
+
+    site, why = for_saving_of(here.site, run)
+    require_named(site)
+    found = here.site.recogniser.judge(path)
+    here.site.workspace.require_keepable(path, found.members)
+    files = here.site.workspace.files(path, found.members)
+    size_bytes = sum(one.file.size_bytes for one in files)
+    taken = [one for one in site.ledger.run(run).records.values() if one.record.step == step and one.stands]
+    said = [f"seal {len(files)} file(s), {size(size_bytes)}, of {path} in {here.site.hot.name}"]
+    said.append(
+        f"append the record of {run}@{step}, or find that it is one already"
+        if why is None
+        else f"leave it waiting for its entry, as {why}"
+    )
+    if found.verdict != "complete":
+        said = [f"raise Incomplete: {path} is {found.verdict}: {found.why}"]
+    facts = {"run": run, "step": step, "size_bytes": size_bytes, "files": len(files), "taken_by": _ids(taken)}
+    return would(*said, found=found_view(found), **facts)
+
+
+def _ids(records: list[RecordState]) -> list[str]:
+    return [found.record.id for found in records]
+
+
+def _would_sweep(site: Site) -> Answer:
+    from lakemark.services.saves.find import runs_of, waiting
+    from lakemark.services.saves.lost_ledger import for_saving
+    from lakemark.services.tiers.demote import plan, present
+    from lakemark.services.tiers.register import require_named
+
+    site, why = for_saving(site)
+    require_named(site)
+    said = [] if why is None else [f"seal saves, append and move nothing: {why}: lakemark ledger recover --dry-run"]
+    tiers, away = present(site)
+    said += [f"pass {one.what} by: {one.why}" for one in away]
+    said += [f"commit the announced save {path} of {run}" for run, path in waiting(site)]
+    outlines, unread = runs_of(site)
+    said += [f"seal announced saves of {run} alone: the ledger can't say anything of it now" for run in unread]
+    for run in (one.run for one in outlines):
+        state = site.ledger.run(run)
+        said += saves_foreseen(site, state, sealed=why is not None)
+        if why is not None:
+            continue
+        moves = plan(site, run, tiers)
+        step = {identity: found.record.step for identity, found in state.records.items()}
+        said += [f"replicate {run}@{step[one.record]} to {one.tier}: {one.why}" for one in moves.replicate]
+        said += [f"release {run}@{step[one.record]} from {one.place.tier}: {one.why}" for one in moves.release]
+    return would(*said)
+
+
+def saves_foreseen(site: Site, state: RunState, *, sealed: bool = False) -> list[str]:
+    """What a pass would take of what lies in the run's directories, or why not."""
+    from lakemark.services.saves.find import directories, find_new, to_be_looked_through
+
+    watched = directories(site, state) if to_be_looked_through(site, state) else []
+    found = [one for path in watched for one in find_new(site, path) if one.verdict == "complete"]
+    return [_would_take(site, state.run, one, sealed=sealed) for one in found if one.step is not None]
+
+
+def _would_take(site: Site, run: str, found: Found, *, sealed: bool) -> str:
+    try:
+        site.workspace.require_keepable(found.path, found.members)
+    except LakemarkError as error:
+        return f"not take {found.path}: {error}"
+    return f"{'seal' if sealed else 'commit'} {found.path} as {run}@{found.step}"
+
+
+def _swept_view(here: Session, swept: Swept) -> dict[str, Any]:
+    new = [done.record for done in swept.committed if done.new]
+    return {
+        "committed": [here.history.view(here.history.index.find(record.id, run=record.run)) for record in new],
+        "replicated": [
+            {"record": one.record, "run": one.run, "tier": one.tier, "why": one.why} for one in swept.replicated
+        ],
+        "released": [
+            {"record": one.record, "tier": one.place.tier, "survivor": one.survivor.tier, "why": one.why}
+            for one in swept.released
+        ],
+        "thinned": list(swept.thinned),
+        "incomplete": [{"path": printable(path), "why": printable(why)} for path, why in swept.incomplete],
+        "abandoned": [
+            {"path": printable(one.path), "why": printable(one.why), "since": to_text(one.since)}
+            for one in swept.abandoned
+        ],
+        "known": [{"path": printable(path), "record": record} for path, record in swept.passed_over],
+        "unreadable": [{"path": printable(path), "why": why} for path, why in swept.unreadable],
+        "pending": [
+            {"what": one.what, "why": one.why, "transient": one.transient, "next": one.next or None}
+            for one in swept.pending
+        ],
+        "said": list(swept.said),
+    }
+
+
+def _waiting_lines(swept: Swept) -> Iterator[str]:
+    """Of several things that wait for the same, it is said once what to do."""
+    said = {""}
+    for one in swept.pending:
+        yield f"waits {one.what}: {one.why}"
+        if one.next not in said and not one.transient:
+            yield f"  {one.next}"
+        said.add(one.next)
+
+
+def _swept_lines(swept: Swept) -> list[str]:
+    lines = [
+        *(
+            f"committed {done.record.run}@{done.record.step} ({short(done.record.id)})"
+            for done in swept.committed
+            if done.new
+        ),
+        *(f"replicated {short(one.record)} to {one.tier}" for one in swept.replicated),
+        *(f"released {short(one.record)} from {one.place.tier}" for one in swept.released),
+        *(f"DROPPED the last copy of {short(identity)}: hot is full" for identity in swept.thinned),
+        *swept.said,
+        *(f"incomplete {path}: {why}" for path, why in swept.incomplete),
+        *(f"abandoned {one.path} since {instant(one.since)}: {one.why}" for one in swept.abandoned),
+        *(f"{not_read(path)}: {why}" for path, why in swept.unreadable),
+        *_waiting_lines(swept),
+    ]
+    return [plain(line) for line in lines] or ["nothing to do"]

@@ -1,0 +1,1 @@
+"""Finds checkpoints in a tree, and asks each framework's family in turn."""

@@ -1,0 +1,296 @@
+"""Finds checkpoints in a tree and judges them, by asking each framework's family in turn."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Final, Protocol
+
+from lakemark.errors import Denied, NotFound, quoted
+from lakemark.formats.find.layouts import Layouts
+from lakemark.formats.find.links import FRAMEWORK as ALIAS
+from lakemark.formats.find.links import LASTS, Link, judge_link, links_of
+from lakemark.formats.find.seen import LastSeen
+from lakemark.formats.readers.folder import Folder, Kind
+from lakemark.formats.rules import sets
+from lakemark.formats.rules.family import Accompanied, Family, Loose, pointer
+from lakemark.model.checkpoints.manifest import Role
+from lakemark.ports import Found, Skip, Unreadable, Verdict
+
+_DEEPEST: Final = 8
+_NEIGHBOURS: Final = 3
+_UNMARKED: Final = frozenset({"generic", "safetensors", "dcp", "accelerate", "ray-train"})
+_REMOVING: Final = frozenset({"accelerate", "ray-train"})
+"""What removes old saves file by file in any order: Accelerate before it makes a new one, Ray after it."""
+_PASSED_OVER: Final = frozenset({".lakemark-aside", ".git", "__pycache__", "node_modules", "site-packages"})
+
+
+_GONE: Final = frozenset(map(os.strerror, (errno.ENOENT, errno.ENOTDIR)))
+
+
+class LastFamily(Family, Protocol):
+    """Whatever no framework knows."""
+
+    def anything(self, path: Path) -> Found:
+        """What a person who names `path` can be told of it; it exists and is no link."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A checkpoint to be judged. folder: set where it is one directory."""
+
+    path: Path
+    paths: tuple[Path, ...]
+    step: int | None
+    judge: Callable[[], Found]
+    folder: Folder | None = None
+
+
+def _nothing(_: tuple[Path, ...]) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkRecogniser(Layouts):
+    """`ports.Recogniser` over families: the first that claims a folder, or a name in one, has it."""
+
+    families: Sequence[Family]
+    last: LastFamily = field(kw_only=True)
+    _seen: LastSeen = field(default_factory=LastSeen, init=False, repr=False, compare=False)
+
+    def find(self, root: Path, *, skip: Skip = _nothing, unreadable: Unreadable | None = None) -> Iterator[Found]:
+        """Of what it read it keeps the finds alone."""
+        self._seen.forget()
+        candidates, links = self._candidates(Folder.of(root), unreadable)
+        beside = _Beside(candidates)
+        results = [beside.compared(one.judge(), one) for one in candidates if not skip(one.paths)]
+        steps = _steps(candidates)
+        parents = {os.path.normpath(one.path.parent) for one in candidates}
+        likely = links if candidates else [link for link in links if LASTS.fullmatch(link.name)]
+        results.extend(found for link in likely if (found := judge_link(link, steps, parents)))
+        yield from sorted(results, key=_order)
+
+    def judge(self, path: Path) -> Found:
+        """Denied where it, or a folder in it, may not be read."""
+        try:
+            mode = os.lstat(path).st_mode
+        except PermissionError as error:
+            raise _denied(path) from error
+        except OSError as error:
+            found = self._loose_one(path)
+            if found is None:
+                raise NotFound(f"{quoted(str(path))}: {error.strerror}", advice="Check the path.") from error
+            return found
+        if stat.S_ISLNK(mode):
+            return self._link(path)
+        if stat.S_ISDIR(mode):
+            return self._folder(path)
+        return self._loose_one(path) or self.last.anything(path)
+
+    def _candidates(self, root: Folder, unreadable: Unreadable | None = None) -> tuple[list[_Candidate], list[Link]]:
+        candidates: list[_Candidate] = []
+        links: list[Link] = []
+        pending = [root]
+        while pending:
+            folder = pending.pop()
+            loose = list(self._loose(folder))
+            _tell(folder, unreadable)
+            candidates.extend(map(_of_loose, loose))
+            links.extend(links_of(folder))
+            taken = _PASSED_OVER.union(*(one.names for one in loose))
+            for name in folder.folders:
+                if name in taken:
+                    continue
+                inside = Folder(f"{folder.at.rstrip('/')}/{name}", folder.depth + 1)
+                family = self._family(inside)
+                if family is not None:
+                    candidates.append(_of_folder(family, inside))
+                elif inside.depth < _DEEPEST:
+                    pending.append(inside)
+                else:
+                    _tell(inside, unreadable)
+        candidates.sort(key=lambda one: (one.step is None, one.step or 0, str(one.path)))
+        return candidates, links
+
+    def _family(self, folder: Folder) -> Family | None:
+        return next((family for family in (*self.families, self.last) if family.claims(folder)), None)
+
+    def _loose(self, folder: Folder) -> Iterator[Loose]:
+        taken: set[str] = set()
+        for family in (*self.families, self.last):
+            for one in family.loose(folder):
+                if taken.isdisjoint(one.names):
+                    taken.update(one.names)
+                    yield one
+
+    def _loose_one(self, path: Path) -> Found | None:
+        """Of a file, or of a path that is only the beginning of names, as TensorFlow writes it."""
+        seen = self._seen.of(path.parent)
+        known = seen.loose is not None
+        one = (seen.loose or seen.note(self._loose(seen.folder))).get(path)
+        if one is None and known:
+            seen = self._seen.of(path.parent, anew=True)
+            one = seen.note(self._loose(seen.folder)).get(path)
+        return one.judge() if one else None
+
+    def _link(self, path: Path) -> Found:
+        folder = Folder.of(path.parent)
+        link = Link(folder.at, path.name)
+        candidates, _ = self._candidates(folder)
+        steps = _steps(candidates)
+        found = judge_link(link, steps, {str(one.path.parent) for one in candidates})
+        return found or pointer(path, link.target, framework=ALIAS, why=f"symlink -> {link.target}")
+
+    def _folder(self, path: Path) -> Found:
+        folder = Folder.of(path)
+        for _ in folder.walk():
+            pass
+        if folder.problem:
+            raise _denied(path)
+        family = self._family(folder)
+        if family is None:
+            return self.last.anything(path)
+        one = _of_folder(family, folder)
+        judged = found = one.judge()
+        for count in (1, _NEIGHBOURS):
+            found = _Beside([one, *self._neighbours(family, one, count)]).compared(judged, one)
+            if found.verdict is judged.verdict:
+                break
+        return found
+
+    def _neighbours(self, family: Family, one: _Candidate, count: int) -> Iterator[_Candidate]:
+        """The nearest steps below it and above, so many on each side, of those it is compared with."""
+        if one.step is None:
+            return
+        seen = self._seen.of(one.path.parent)
+        rows = seen.steps_of(family, _PASSED_OVER)
+        at = bisect_left(rows, (one.step, ""))
+        for numbers in (range(at - 1, -1, -1), range(at, len(rows))):
+            names = (rows[number][1] for number in numbers)
+            likely = (one.path.parent / name for name in names if name != one.path.name)
+            alike = (Folder.of(path, depth=1) for path in likely if _kind(path) == _kind(one.path))
+            claimed = ((theirs, folder) for folder in alike if (theirs := self._family(folder)) is not None)
+            yield from islice((_of_folder(theirs, folder) for theirs, folder in claimed), count)
+
+
+class _Beside:
+    """The steps of one folder, to compare each with its neighbours: by names alone, listed when needed."""
+
+    def __init__(self, candidates: Sequence[_Candidate]) -> None:
+        self._alike: dict[tuple[Path, bool], list[_Candidate]] = defaultdict(list)
+        for one in candidates:
+            if one.folder is not None and one.step is not None:
+                self._alike[_kind(one.path)].append(one)
+        for beside in self._alike.values():
+            beside.sort(key=lambda one: one.step or 0)
+        self._at = {one.path: number for beside in self._alike.values() for number, one in enumerate(beside)}
+        self._counted: dict[Path, dict[str, int]] = {}
+        self._kinds: dict[Path, frozenset[str]] = {}
+
+    def compared(self, found: Found, one: _Candidate) -> Found:
+        """Incomplete where a set of ranks is short against the step before and no later step is as short.
+
+        The first is compared with the next: of what a model consists, that one can't have more.
+        """
+        if found.verdict is not Verdict.COMPLETE or one.path not in self._at:
+            return found
+        beside, at = self._alike[_kind(one.path)], self._at[one.path]
+        if len(beside) == 1:
+            return found
+        mine, other = self._counts(one), self._counts(beside[at - 1 if at else 1])
+        if found.ranks_told:
+            other = {name: count for name, count in other.items() if name not in sets.SPLIT}
+        why = sets.short(mine, other) if at else sets.short_of_model(mine, other)
+        if why is None and found.framework in _UNMARKED:
+            window = beside[max(at - _NEIGHBOURS, 0) : at + _NEIGHBOURS + 1]
+            near = [other for other in window if sets.alike(other.path.name, one.path.name)]
+            kinds, removed = [self._kinds_of(other) for other in near], found.framework in _REMOVING
+            why = sets.lacking(kinds, near.index(one), removed=removed)
+            return found if why is None else replace(found, verdict=Verdict.INCOMPLETE, why=why)
+        if why is None:
+            return found
+        if at + 1 < len(beside) and self._counts(beside[at + 1]) == mine:
+            return replace(found, notes=(*found.notes, why))
+        return replace(found, verdict=Verdict.INCOMPLETE, why=why, notes=(*found.notes, why))
+
+    def _counts(self, one: _Candidate) -> dict[str, int]:
+        if one.path not in self._counted:
+            names = (name for name, _ in Folder.of(one.path).walk())
+            self._counted[one.path] = sets.counts(names)
+        return self._counted[one.path]
+
+    def _kinds_of(self, one: _Candidate) -> frozenset[str]:
+        if one.path not in self._kinds:
+            names = (name for name, kind in Folder.of(one.path).walk() if kind is Kind.FILE)
+            self._kinds[one.path] = sets.kinds(names)
+        return self._kinds[one.path]
+
+
+def _tell(folder: Folder, unreadable: Unreadable | None) -> None:
+    if unreadable is not None and not folder.kinds and folder.problem is not None and folder.problem not in _GONE:
+        unreadable(folder.path, folder.problem)
+
+
+def _kind(path: Path) -> tuple[Path, bool]:
+    """What steps must share to be compared: where they lie, and whether DeepSpeed's converter made them of others."""
+    return path.parent, path.name.endswith("_universal")
+
+
+def _steps(candidates: Iterable[_Candidate]) -> dict[str, int | None]:
+    """Each path, and each of the paths it consists of -> step."""
+    return {str(path): one.step for one in candidates for path in (*one.paths, one.path)}
+
+
+def _of_folder(family: Family, folder: Folder) -> _Candidate:
+    at, depth, path = folder.at, folder.depth, folder.path
+    beside = family.beside(folder) if isinstance(family, Accompanied) else ()
+
+    def judge() -> Found:
+        found = _judged(family, Folder(at, depth))
+        return _together(found, beside) if beside and found.verdict is Verdict.COMPLETE else found
+
+    return _Candidate(path, (path, *beside), family.step(folder), judge, folder)
+
+
+def _together(found: Found, beside: Sequence[Path]) -> Found:
+    """A checkpoint of several folders; the roles of those beside it are their family's to tell, and `dataloader` so far."""
+    base = found.path.parent
+    roles = {f"{found.path.name}/{name}": role for name, role in found.roles.items()}
+    return replace(
+        found,
+        members=(found.path, *beside),
+        roles=roles,
+        present=tuple(dict.fromkeys((*found.present, Role.DATALOADER.value))),
+        unfinished=tuple(f"{found.path.name}/{name}" for name in found.unfinished),
+        why=f"{found.why}; with {', '.join(str(path.relative_to(base)) for path in beside)}",
+    )
+
+
+def _judged(family: Family, folder: Folder) -> Found:
+    """Incomplete also where it is gone, may not be listed or is no folder any more: then it looks empty."""
+    found = family.judge(folder)
+    if found.verdict is not Verdict.COMPLETE or (folder.kinds and not folder.problem):
+        return found
+    return replace(found, verdict=Verdict.INCOMPLETE, why=f"it can't be read: {folder.problem or 'nothing is in it'}")
+
+
+def _of_loose(one: Loose) -> _Candidate:
+    return _Candidate(one.path, one.paths, one.step, one.judge)
+
+
+def _order(found: Found) -> tuple[bool, int, str]:
+    return found.step is None, found.step or 0, str(found.path)
+
+
+def _denied(path: Path) -> Denied:
+    return Denied(
+        f"{quoted(str(path))}, or something in it, may not be read by this user",
+        advice="Give this user the right to read all of the checkpoint.",
+    )

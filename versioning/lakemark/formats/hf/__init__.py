@@ -1,0 +1,1 @@
+"""Families of Hugging Face's libraries."""

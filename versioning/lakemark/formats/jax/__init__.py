@@ -1,0 +1,1 @@
+"""Families of JAX's frameworks."""

@@ -1,0 +1,1 @@
+"""Reads headers and indexes of files, without building what they hold."""

@@ -1,0 +1,1 @@
+"""Rules that families share: names, numbers, sets of files, roles."""

@@ -1,0 +1,1 @@
+"""Families of TensorFlow and Keras."""

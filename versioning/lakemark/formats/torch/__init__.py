@@ -1,0 +1,1 @@
+"""Families of PyTorch's frameworks."""

@@ -1,0 +1,1 @@
+"""A rollback: its plan, its rules, what people are told."""

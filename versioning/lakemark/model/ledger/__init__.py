@@ -1,0 +1,1 @@
+"""Entries, and what they add up to."""

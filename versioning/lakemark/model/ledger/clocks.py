@@ -1,0 +1,163 @@
+"""Which of a branch's entries were written under a clock that had jumped: those that lie apart from their neighbours.
+
+Sequence is the order; `recorded_at` should not go back along it. Where it does, either those before the fall had jumped
+ahead or those after it fell behind. Whoever jumped ahead and was set right again falls by no more than it rose: what was
+recorded meanwhile took no longer, by its own times, than the time between the neighbours that are left. Only where that
+does not hold (or nothing is left before) the fewer are the ones that jumped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple, Self
+
+from lakemark.errors import Corrupt
+from lakemark.model.ledger.entry import Clock, Entry
+from lakemark.model.values.canonical import JSON
+from lakemark.model.values.fields import Fields
+from lakemark.model.values.instants import from_text, to_text
+
+TOLERANCE: Final = timedelta(minutes=5)
+"""Clocks of nodes differ, and a stamp is made before its append waits for its turn."""
+WINDOW: Final = 128
+"""So many entries before a fall can still turn out to have jumped; those before them stand as they were judged."""
+
+
+class Told(NamedTuple):
+    """What an entry says of its time. record: the one it committed."""
+
+    sequence: int
+    at: datetime
+    record: str | None
+
+    def as_json(self) -> JSON:
+        return [self.sequence, to_text(self.at), self.record]
+
+    @classmethod
+    def from_json(cls, value: JSON) -> Self:
+        match value:
+            case [int(sequence), str(at), str() | None as record]:
+                return cls(sequence, from_text(at), record)
+        message = f"{value!r} does not tell an entry's time"
+        raise ValueError(message)
+
+
+class Mark(NamedTuple):
+    """The judgement on the entry `sequence`, which committed `record`: it replaces the one before.
+
+    not_before, not_after: where its instant is held: up to the next right entry's, so that as-of never names it too early,
+    and where none came yet, from the one's before it on.
+    """
+
+    sequence: int
+    record: str
+    suspect: bool
+    not_before: datetime | None = None
+    not_after: datetime | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Clocks:
+    """Folds the entries of one branch, each in its turn, and answers which records' marks change with each.
+
+    trusted: the last entries that agree with each other. apart: those since that lie before them, at most one more.
+    off: those since that were written as suspect. The same entries give the same marks, however they come in pieces;
+    each costs the same however many came before.
+    """
+
+    newest: datetime | None = None
+    trusted: list[Told] = field(default_factory=list)
+    apart: list[Told] = field(default_factory=list)
+    off: list[Told] = field(default_factory=list)
+
+    def copy(self) -> Clocks:
+        return Clocks(newest=self.newest, trusted=self.trusted[:], apart=self.apart[:], off=self.off[:])
+
+    def add(self, entry: Entry) -> list[Mark]:
+        """Takes the next entry in. Simulated times, and entries replayed from another copy, say nothing and stay as written."""
+        told = Told(entry.sequence, entry.recorded_at, entry.record if entry.kind == "committed" else None)
+        if entry.replayed or entry.clock == Clock.SIMULATED:
+            return []
+        if entry.clock != Clock.OK:
+            self.off = [*self.off, told][-WINDOW:]
+            return _marks([told], suspect=True, not_before=self.newest)
+        if self.newest is None or told.at >= self.newest - TOLERANCE:
+            return self._agrees(told)
+        return self._falls(told)
+
+    def _agrees(self, told: Told) -> list[Mark]:
+        # Of those that fell behind it is known by now that they were written before this one, and no more.
+        behind, self.apart = _marks(self.apart, suspect=True, not_before=told.at), []
+        self.newest = told.at if self.newest is None else max(self.newest, told.at)
+        self.trusted.append(told)
+        if len(self.trusted) > WINDOW:
+            del self.trusted[0]
+        return [*behind, *self._hold_back(told.at)]
+
+    def _falls(self, told: Told) -> list[Mark]:
+        """After a fall: either those that are ahead of `told` had jumped, or it fell behind."""
+        kept, ahead = self._parted(told.at)
+        times = [one.at for one in ahead]
+        if kept and times and max(times) - min(times) <= max(told.at - kept[-1].at, timedelta(0)):
+            return self._overturn(kept, ahead, [told])
+        with_it = [*(one for one in self.apart if one.at <= told.at + TOLERANCE), told]
+        kept, ahead = self._parted(min(one.at for one in with_it))
+        if len(with_it) > len(ahead):
+            return self._overturn(kept, ahead, with_it)
+        self.apart = [*self.apart, told][-WINDOW - 1 :]
+        return _marks([told], suspect=True, not_before=self.newest)
+
+    def _parted(self, at: datetime) -> tuple[list[Told], list[Told]]:
+        """The trusted entries that one of `at` may follow, and those that it may not."""
+        kept = [one for one in self.trusted if one.at <= at + TOLERANCE]
+        return kept, [one for one in self.trusted if one.at > at + TOLERANCE]
+
+    def _overturn(self, kept: list[Told], ahead: list[Told], right: list[Told]) -> list[Mark]:
+        """`ahead` had jumped; what lies apart and agrees with what is left never had."""
+        least = kept[-1].at - TOLERANCE if kept else min(one.at for one in right)
+        judged = {one.sequence for one in right}
+        after = right[-1].at
+        back = [one for one in self.apart if least <= one.at <= right[0].at and one.sequence not in judged]
+        agreed = sorted([*right, *back])
+        self.trusted = [*kept, *agreed][-WINDOW:]
+        behind, self.apart = [one for one in self.apart if one not in agreed], []
+        self.newest = max(one.at for one in self.trusted)
+        return [
+            *_marks(behind, suspect=True, not_before=after),
+            *_marks(ahead, suspect=True, not_after=min(one.at for one in agreed)),
+            *_marks(agreed, suspect=False),
+            *self._hold_back(after),
+        ]
+
+    def _hold_back(self, at: datetime) -> list[Mark]:
+        """What was written as suspect since the last trusted entry was written before this one of `at`."""
+        off, self.off = self.off, []
+        before = self.trusted[-2].at if off and len(self.trusted) > 1 else None
+        return _marks(off, suspect=True, not_before=before, not_after=at)
+
+    def as_json(self) -> JSON:
+        return {
+            "newest": None if self.newest is None else to_text(self.newest),
+            "trusted": [one.as_json() for one in self.trusted],
+            "apart": [one.as_json() for one in self.apart],
+            "off": [one.as_json() for one in self.off],
+        }
+
+    @classmethod
+    def from_json(cls, value: JSON) -> Self:
+        """Raises Corrupt."""
+        try:
+            read = Fields(value, "the clocks of a branch")
+            newest, lists = read.optional_instant("newest"), {}
+            for name in ("trusted", "apart", "off"):
+                lists[name] = [Told.from_json(one) for one in read.items(name)]
+        except ValueError as error:
+            raise Corrupt(f"what is kept of clocks can't be read: {error}", advice="Remove the index.") from error
+        return cls(newest=newest, **lists)
+
+
+def _marks(
+    entries: list[Told], *, suspect: bool, not_before: datetime | None = None, not_after: datetime | None = None
+) -> list[Mark]:
+    return [Mark(one.sequence, one.record, suspect, not_before, not_after) for one in entries if one.record is not None]

@@ -1,0 +1,293 @@
+"""What a run's entries add up to: its records with their replicas, its timelines, attempts and rollbacks.
+
+These are the values; `fold` makes them out of entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Self
+
+from lakemark.model.checkpoints.record import DataRef, Record
+from lakemark.model.ledger.clocks import Clocks
+from lakemark.model.ledger.entry import Means
+from lakemark.model.ledger.requests import Requests
+from lakemark.model.values.canonical import JSON
+from lakemark.model.values.fields import Fields
+from lakemark.model.values.outside import digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a replica is: a tier, and the node where the tier is a node's own (hot).
+
+    part: the ordinal of the only part of the checkpoint that lies there, where it was saved in parts; None: all of it.
+    """
+
+    tier: str
+    node: str | None = None
+    part: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """A verified copy. damaged: the last look found other bytes; suspect: it may have changed and is not yet re-read.
+
+    verified_at: when all its bytes were last read and compared. proof: how `replicated` knew.
+    """
+
+    place: Place
+    verified_at: datetime
+    replicated_at: datetime
+    linked: bool = False
+    proof: str = "read_back"
+    suspect: bool = False
+    damaged: bool = False
+
+    @property
+    def sound(self) -> bool:
+        return not (self.suspect or self.damaged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """Where a timeline leaves its parent: after `record`, at `step`, of timeline `timeline`."""
+
+    timeline: int
+    step: int
+    record: str
+
+    def as_json(self) -> dict[str, JSON]:
+        return {"timeline": self.timeline, "step": self.step, "record": self.record}
+
+    @classmethod
+    def from_json(cls, value: JSON) -> Self:
+        read = Fields(value, "a fork")
+        timeline, record = read.integer("timeline", least=1), read.text("record")
+        # A process that began anew left its parent before the first step, after no record.
+        return cls(
+            timeline=timeline,
+            step=read.integer("step", least=0 if record else -1),
+            record=digest(record) if record else "",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """1 has no fork; every other one was opened by a `rolled_back` or `resumed` entry."""
+
+    number: int
+    fork: Fork | None
+    opened_by: str
+    opened_at: datetime
+    sequence: int
+    rollback: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """From `sequence` on, attempts of `timeline` open `data`. at_step: the step it begins at, where that was said.
+
+    declared: somebody said by hand that this is what the run reads.
+    """
+
+    sequence: int
+    timeline: int
+    opened_at: datetime
+    data: tuple[DataRef, ...]
+    at_step: int | None = None
+    declared: bool = False
+
+
+class Cause(StrEnum):
+    """Why an attempt ended, as somebody said: its allocation was taken, its node failed, its program failed."""
+
+    PREEMPTED = "preempted"
+    NODE = "node"
+    SOFTWARE = "software"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One start of the trainer's process. `record`: what it was resumed from, where that was decided for it.
+
+    accepted_gaps: what that record lacks, and somebody said that it may. decided, decided_at: the entry that decided it.
+    ended_at: when that was noticed; None while nobody knows that it ended. cause: text, as a newer version may know more.
+    """
+
+    id: str
+    timeline: int
+    sequence: int
+    node: str
+    started_at: datetime
+    job: str | None = None
+    directory: str | None = None
+    data: tuple[DataRef, ...] = ()
+    record: str | None = None
+    accepted_gaps: tuple[str, ...] = ()
+    decided: int = 0
+    decided_at: datetime | None = None
+    ended_at: datetime | None = None
+    cause: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordState:
+    """A record and what later entries said of it. `record` carries the newest data binding.
+
+    refused: places that can't hold it as it is -> why; a replica that comes there after all ends it.
+    released: places it was released or thinned from and has not come back to; its bytes may still lie there after a crash,
+    and may go: nothing but this says that a tree of a record may be dropped.
+    quarantined_by: `repository@commit` where it follows from a data quarantine; None where the record itself was meant.
+    lost: why its last sound replica is gone, until there is one again.
+    clock: as `model.clocks` judges it. not_before, not_after: where it holds the instant of one that is suspect.
+    Never changed once it is in a `RunState`: the next entry replaces it.
+    """
+
+    record: Record
+    sequence: int
+    recorded_at: datetime
+    clock: str
+    replicas: dict[Place, Replica] = field(default_factory=dict)
+    superseded_by: str | None = None
+    conflicts_with: str | None = None
+    held: str | None = None
+    held_until: datetime | None = None
+    quarantined: str | None = None
+    quarantined_at: datetime | None = None
+    quarantined_by: str | None = None
+    pruned: tuple[str, ...] | None = None
+    pruned_at: datetime | None = None
+    thinned: bool = False
+    released: frozenset[Place] = frozenset()
+    refused: Mapping[Place, str] = field(default_factory=dict)
+    lost: str | None = None
+    not_before: datetime | None = None
+    not_after: datetime | None = None
+
+    @property
+    def instant(self) -> datetime:
+        """What as-of compares: the earlier of saved_at and recorded_at; of a suspect clock, held between its neighbours."""
+        told = min(self.record.saved_at, self.recorded_at)
+        if self.not_before is not None:
+            told = max(told, self.not_before)
+        return told if self.not_after is None else min(told, self.not_after)
+
+    @property
+    def stands(self) -> bool:
+        """Whether it may be anybody's `latest`: neither superseded nor in conflict with another."""
+        return self.superseded_by is None and self.conflicts_with is None
+
+
+@dataclass(slots=True, kw_only=True)
+class RollbackState:
+    """A rollback request and how far it came: requested, approved, refused, expired, overtaken or applied.
+
+    overtaken: the run went on in another timeline than the plan's; nobody can approve it any more. ended_by, ended_at and
+    ended_why: of one that is no longer open; the ledger's own words where no person ended it. moves: shared data branches
+    set back after it was applied, each with the head it had and the commit that was made. reviewed_by, reviewed_at: of one
+    that its requester had approved alone.
+    """
+
+    id: str
+    digest: str
+    plan: Mapping[str, JSON]
+    requester: str
+    reason: str | None
+    requested_at: datetime
+    expires_at: datetime
+    sequence: int
+    state: str = "requested"
+    approvals: list[Mapping[str, JSON]] = field(default_factory=list)
+    flow_run: str | None = None
+    timeline: int | None = None
+    checkpoint_dir: str | None = None
+    moves: tuple[Mapping[str, JSON], ...] = ()
+    ended_by: str | None = None
+    ended_at: datetime | None = None
+    ended_why: str | None = None
+    reviewed_by: str | None = None
+    reviewed_at: datetime | None = None
+
+    @property
+    def open(self) -> bool:
+        return self.state in ("requested", "approved")
+
+
+@dataclass(slots=True, kw_only=True)
+class RunState:
+    """Everything the ledger says of one run. Readers treat it as read-only; its ledger folds into it.
+
+    drills: tier -> when a record was last restored from it and proven right.
+    """
+
+    run: str
+    sequence: int = 0
+    last_recorded_at: datetime | None = None
+    records: dict[str, RecordState] = field(default_factory=dict)
+    timelines: dict[int, Timeline] = field(default_factory=dict)
+    by_step: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)
+    intervals: list[Interval] = field(default_factory=list)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    rollbacks: dict[str, RollbackState] = field(default_factory=dict)
+    watch: dict[str, str] = field(default_factory=dict)
+    drills: dict[str, datetime] = field(default_factory=dict)
+    requests: Requests = field(default_factory=Requests)
+    clocks: Clocks = field(default_factory=Clocks)
+    parent: str | None = None
+    parts: int = 1
+    needs_no: frozenset[str] = frozenset()
+    closed: bool = False
+    closed_at: datetime | None = None
+    blocked: Means = Means.IGNORE
+    unknown: list[str] = field(default_factory=list)
+
+    def snapshot(self) -> Self:
+        """A copy that later entries do not reach. Its records are shared: they are replaced, never changed."""
+        return replace(
+            self,
+            records=self.records.copy(),
+            timelines=dict(self.timelines),
+            by_step={timeline: list(rows) for timeline, rows in self.by_step.items()},
+            intervals=list(self.intervals),
+            attempts=dict(self.attempts),
+            rollbacks=dict(self.rollbacks),
+            watch=dict(self.watch),
+            drills=dict(self.drills),
+            requests=self.requests.copy(),
+            clocks=self.clocks.copy(),
+            unknown=list(self.unknown),
+        )
+
+    @property
+    def written_at(self) -> datetime | None:
+        """When its newest entry was written whose clock is not suspect: a clock before that is behind."""
+        return self.clocks.newest or self.last_recorded_at
+
+    def takes(self, made_at: datetime | None) -> bool:
+        """Whether a save made then is the run's: it was open. None: nobody knows when it was made."""
+        return not self.closed or self.closed_at is None or made_at is None or made_at <= self.closed_at
+
+    @property
+    def exists(self) -> bool:
+        return self.sequence > 0
+
+    @property
+    def timeline(self) -> int:
+        """The current timeline: the one opened last."""
+        return max(self.timelines, default=1)
+
+    @property
+    def interval(self) -> Interval | None:
+        """What an attempt that starts now would open."""
+        here = [interval for interval in self.intervals if interval.timeline == self.timeline]
+        return here[-1] if here else (self.intervals[-1] if self.intervals else None)
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The newest attempt."""
+        return max(self.attempts.values(), key=lambda attempt: attempt.sequence, default=None)

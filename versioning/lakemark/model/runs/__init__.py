@@ -1,0 +1,1 @@
+"""Runs: attempts, timelines, and whose a save is."""

@@ -1,0 +1,263 @@
+"""Whose save is it: the timeline, parent and data of a checkpoint that was found or announced.
+
+A save belongs to the process that made it, not to the moment it was found. Where that process can't be told, the answer
+says so (`ambiguous`) instead of guessing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias
+
+from lakemark.model.checkpoints.record import DataRef, Evidence, record_id
+from lakemark.model.ledger.run import Attempt, Fork, Interval, RecordState, RunState
+from lakemark.model.runs.timeline import lineage, segments
+
+_Choice: TypeAlias = tuple[tuple[DataRef, ...], int | None]
+"""Data that a process may have had open, and the step at which it began to, where that was said."""
+_MOMENT: Final = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Save:
+    """What is known of a save before it is placed.
+
+    announced: the trainer spooled it; then `attempt`, `data` and `resumed_timeline` are what its process had.
+    attempt: of the process, or of the directory it was found in. found: nobody asked for this commit, a sweep saw it.
+    newest_mtime: of its files, by this node's clock; None where that clock is simulated, or they are of the future.
+    sealed_again: record ids of which it still contains at least one sealed file, unchanged.
+    beside: record ids whose own files still lie unchanged on this node, under other names.
+    """
+
+    step: int
+    content: str
+    announced: bool = False
+    found: bool = False
+    attempt: str | None = None
+    resumed_timeline: int | None = None
+    directory_timeline: int | None = None
+    data: tuple[DataRef, ...] = ()
+    newest_mtime: datetime | None = None
+    sealed_again: frozenset[str] = frozenset()
+    beside: frozenset[str] = frozenset()
+    supersede: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where a save goes. known: this very content is a record already. fork: a timeline has to be opened first.
+
+    collides: another record holds the same run, timeline and step with other bytes, and nothing says which is right.
+    conflicts: the same in a timeline that was left behind; there both are kept, and this one is nobody's newest.
+    """
+
+    timeline: int
+    parent: str | None = None
+    data: tuple[DataRef, ...] = ()
+    known: str | None = None
+    supersedes: str | None = None
+    fork: Fork | None = None
+    collides: str | None = None
+    conflicts: str | None = None
+    why: str = ""
+
+
+def place(state: RunState, save: Save) -> Placement:
+    """Decides by these rules, the first that fits.
+
+    The same bytes are the same record. An explicit commit of other bytes collides unless it supersedes. A find of the same
+    attempt that still holds a sealed file supersedes: it was taken too early. A second file of one save conflicts. Any other
+    find of the same step, or one below what its timeline has, opens a timeline, unless its own was left behind.
+    """
+    timeline = timeline_of(state, save)
+    data = data_of(state, save)
+    same = _already(state, save, timeline)
+    if same is not None:
+        why = "these bytes are committed already"
+        return Placement(timeline=same.record.timeline, data=data, known=same.record.id, why=why)
+    may_fork = save.found and timeline == state.timeline
+    if not may_fork:
+        timeline = _owner(state, timeline, save.step)
+    other = standing(state, timeline, save.step)
+    parent = before(state, timeline, save.step)
+    placed = Placement(timeline=timeline, parent=parent.record.id if parent else None, data=data)
+    if other is None:
+        return _fork(state, placed, save) if may_fork and _went_back(state, save, timeline) else placed
+    same_attempt = other.record.attempt == save.attempt and other.record.id in save.sealed_again
+    if save.supersede or (save.found and same_attempt):
+        why = "asked for" if save.supersede else "the same attempt had not finished it when it was taken"
+        return replace(placed, supersedes=other.record.id, why=why)
+    if not save.found:
+        return replace(placed, collides=other.record.id)
+    if _twice(save, other, parent):
+        why = "the same attempt saved this step under two names; both are kept"
+        return replace(placed, conflicts=other.record.id, why=why)
+    if may_fork:
+        return _fork(state, placed, save)
+    return replace(
+        placed, conflicts=other.record.id, why="a timeline that was left behind has other bytes at this step"
+    )
+
+
+def timeline_of(state: RunState, save: Save) -> int:
+    """Of `run.resume` if its process read it, else its attempt's, else its directory's, else the current one.
+
+    A process that went back by itself took its attempt along to the timeline that was opened for it.
+    """
+    attempt = state.attempts.get(save.attempt or "")
+    said, mine = save.resumed_timeline, attempt.timeline if attempt else None
+    if mine in state.timelines and any(number == said for number, _ in segments(state, mine)):
+        said = mine
+    found = next((number for number in (said, mine, save.directory_timeline) if number in state.timelines), None)
+    return state.timeline if found is None else found
+
+
+def data_of(state: RunState, save: Save) -> tuple[DataRef, ...]:
+    """What the save's process had open; without a spool file, what it must have had open, or all it may have had.
+
+    Where a change of data was said to begin at a step, that step tells the saves before it from those after it. What
+    somebody declared by hand is what files written later were trained with, if their process says nothing itself.
+    """
+    if save.announced and save.data:
+        return save.data
+    declared = _declared(state, save)
+    if declared is not None or save.announced:
+        return declared or ()
+    timeline = timeline_of(state, save)
+    attempt = state.attempts.get(save.attempt or "")
+    choices: list[_Choice]
+    if save.directory_timeline is None:
+        choices = [_choice(interval, timeline) for interval in state.intervals]
+    elif attempt is not None and _by_it(state, save, attempt, timeline=timeline):
+        choices = [(attempt.data, None)]
+    else:
+        choices = [_choice(interval, timeline) for interval in _intervals(state, timeline)]
+    began = attempt.sequence if attempt is not None else 0
+    choices.extend(_choice(interval, timeline) for interval in state.intervals if interval.sequence > began)
+    left = _at_step(choices, save.step)
+    if len({frozenset((ref.repository, ref.commit) for ref in choice) for choice in left}) <= 1:
+        return _plain(left[0]) if left else ()
+    every = dict.fromkeys(replace(ref, evidence=Evidence.AMBIGUOUS) for choice in left for ref in _plain(choice))
+    return tuple(every)
+
+
+def _choice(interval: Interval, timeline: int) -> _Choice:
+    """Steps are told apart within one timeline; in another the same number is another moment."""
+    return interval.data, interval.at_step if interval.timeline == timeline else None
+
+
+def _at_step(choices: Sequence[_Choice], step: int) -> list[tuple[DataRef, ...]]:
+    """Of what a process may have had open, in order, that which a save of `step` may be of."""
+    first, last = 0, len(choices)
+    for index, (_, at) in enumerate(choices):
+        if at is not None and step >= at:
+            first = index
+        elif at is not None and index > 0:
+            last = index
+            break
+    return [data for data, _ in choices[first:last]]
+
+
+def _declared(state: RunState, save: Save) -> tuple[DataRef, ...] | None:
+    """What somebody said by hand that the run reads from now on; None of what was written before, or said before a re-pin."""
+    interval = state.interval
+    if interval is None or not interval.declared:
+        return None
+    later = save.newest_mtime is not None and save.newest_mtime > interval.opened_at
+    reached = interval.at_step is None or save.step >= interval.at_step
+    return _plain(interval.data) if later and reached else None
+
+
+def before(state: RunState, timeline: int, step: int) -> RecordState | None:
+    """The record of the greatest step below `step` in the timeline's lineage."""
+    return next((found for found in lineage(state, timeline) if found.record.step < step), None)
+
+
+def standing(state: RunState, timeline: int, step: int) -> RecordState | None:
+    """The record that holds (timeline, step) now: neither superseded nor in conflict."""
+    rows = state.by_step.get(timeline, ())
+    here = [state.records[identity] for at, _, identity in rows if at == step]
+    return next((found for found in reversed(here) if found.stands), None)
+
+
+def _already(state: RunState, save: Save, timeline: int) -> RecordState | None:
+    """The record of these very bytes at this step in the lineage; of a find that may be any process's, anywhere."""
+    numbers = [number for number, bound in segments(state, timeline) if bound is None or save.step <= bound]
+    if save.found and not save.announced and (save.directory_timeline is None or _older(state, save)):
+        numbers.extend(sorted(state.timelines, reverse=True))
+    ids = (record_id(state.run, number, save.step, save.content) for number in numbers)
+    return next((state.records[identity] for identity in ids if identity in state.records), None)
+
+
+def _owner(state: RunState, timeline: int, step: int) -> int:
+    """The timeline of the lineage that has this step: below a fork it is one of its parents."""
+    return [number for number, bound in segments(state, timeline) if bound is None or step <= bound][-1]
+
+
+def _intervals(state: RunState, timeline: int) -> list[Interval]:
+    """Of the timeline; where it did not begin with one of its own, of those it came from too: its process may be older."""
+    found: list[Interval] = []
+    for number, _ in segments(state, timeline):
+        here = [interval for interval in state.intervals if interval.timeline == number]
+        found = here + found
+        opened = state.timelines.get(number)
+        if here and opened is not None and here[0].sequence == opened.sequence:
+            break
+    return found or state.intervals[-1:]
+
+
+def _older(state: RunState, save: Save) -> bool:
+    """Whether it lay there before the attempt of its directory began."""
+    attempt = state.attempts.get(save.attempt or "")
+    return attempt is not None and save.newest_mtime is not None and save.newest_mtime <= attempt.started_at
+
+
+def _by_it(state: RunState, save: Save, attempt: Attempt, *, timeline: int) -> bool:
+    """Whether no older process can have saved it: the attempt opened its timeline by resuming, or began before the files."""
+    opened = state.timelines.get(timeline)
+    resumed = opened is not None and attempt.sequence == opened.sequence
+    later = save.newest_mtime is not None and save.newest_mtime > attempt.started_at
+    return bool(attempt.data) and (resumed or later)
+
+
+def _went_back(state: RunState, save: Save, timeline: int) -> bool:
+    """Whether its process was resumed from an older step by itself.
+
+    It saves below where its timeline began, or is of a later attempt than the newest record and saves below that one.
+    """
+    opened = state.timelines.get(timeline)
+    if opened is not None and opened.fork is not None and save.step <= opened.fork.step:
+        return True
+    rows = state.by_step.get(timeline)
+    if not rows or save.step > rows[-1][0]:
+        return False
+    newest = state.attempts.get(state.records[rows[-1][2]].record.attempt or "")
+    mine = state.attempts.get(save.attempt or "")
+    return newest is not None and mine is not None and mine.sequence > newest.sequence
+
+
+def _twice(save: Save, other: RecordState, parent: RecordState | None) -> bool:
+    """Whether a process saved one step twice, as two of Lightning's callbacks do, and did not come to it a second time.
+
+    Its files and the other's lie beside each other, and less time passed between them than half of what the steps before took.
+    """
+    if save.newest_mtime is None or other.record.id not in save.beside or other.record.attempt != save.attempt:
+        return False
+    saved_at = other.record.saved_at
+    took = (saved_at - parent.record.saved_at) / 2 if parent is not None else _MOMENT
+    return abs(save.newest_mtime - saved_at) < took
+
+
+def _fork(state: RunState, placed: Placement, save: Save) -> Placement:
+    at = state.records[placed.parent].record if placed.parent else None
+    fork = Fork(timeline=at.timeline if at else placed.timeline, step=at.step if at else -1, record=at.id if at else "")
+    number = max(state.timelines, default=0) + 1
+    back = "begun anew" if at is None else f"gone back to step {at.step}"
+    why = f"step {save.step} was saved again by a process that had {back}"
+    return replace(placed, timeline=number, fork=fork, why=why)
+
+
+def _plain(data: tuple[DataRef, ...]) -> tuple[DataRef, ...]:
+    return tuple(replace(ref, evidence=Evidence.DECLARED, from_step=None, to_step=None) for ref in data)

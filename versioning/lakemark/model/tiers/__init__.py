@@ -1,0 +1,1 @@
+"""Which replica stays where, and what retention keeps."""

@@ -1,0 +1,1 @@
+"""Values that everything else is made of, as bytes and as text."""

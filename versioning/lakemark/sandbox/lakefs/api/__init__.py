@@ -1,0 +1,1 @@
+"""The stand-in's HTTP: addresses, requests, pages of lists."""

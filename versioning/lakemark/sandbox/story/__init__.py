@@ -1,0 +1,1 @@
+"""The demo's story, and the same as an acceptance pipeline."""

@@ -1,0 +1,1 @@
+"""Going back: restore, resume, roll back."""

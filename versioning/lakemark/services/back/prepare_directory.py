@@ -1,0 +1,222 @@
+"""Make a trainer's directory say what was decided: the checkpoint in it, its pointers at it, nothing later in the way.
+
+In this order, so that a process that ends anywhere leaves pointers at whole checkpoints alone: what lies wrong in the
+checkpoint's own place goes aside; the checkpoint comes; the pointers are set; what is later goes aside. What is
+restored is journalled as ours before it appears, so that no finder commits it. Called again, it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+
+from lakemark.errors import Conflict, NotFound
+from lakemark.model.checkpoints.manifest import Manifest
+from lakemark.model.ledger.run import RecordState, RunState
+from lakemark.ports import Baked, Found, Placed, Pointer, PointerKind, Site
+from lakemark.services.back.later_steps import later_than, links_to, said_of_moved
+from lakemark.services.back.restore import restore_manifest
+from lakemark.services.saves.known_files import remember_as
+from lakemark.services.saves.layout import ASIDE, Layout, layout_of
+
+_LAST_TO_COME = (".index", ".json", ".metadata")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arranged:
+    """moved: where things went. pointers: those that were changed. baked: places in files that are wrong now.
+
+    brought_bytes: of the pieces that were not there; that took brought_seconds.
+    """
+
+    path: Path
+    moved: tuple[Path, ...]
+    changed: bool
+    brought_bytes: int = 0
+    brought_seconds: float = 0.0
+    pointers: tuple[Pointer, ...] = ()
+    baked: tuple[Baked, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def arrange(site: Site, state: RunState, found: RecordState, *, to: Path, aside: Path) -> Arranged:
+    """Brings the checkpoint of `found` into `to`. Raises NoReplica, Refused, Conflict, StoreUnavailable."""
+    work = _Work(site=site, found=found, layout=layout_of(site, state, found, to=to), to=to, aside=aside)
+    right = work.right()
+    work.clear([piece for piece in work.layout.pieces if piece not in right])
+    missing = {piece: part for piece, part in work.layout.pieces.items() if piece not in right}
+    begun = site.seconds()
+    work.bring(missing)
+    seconds = site.seconds() - begun
+    judged = work.judged()
+    placed = work.placed(judged)
+    pointers = work.point(site.recogniser.pointers(placed))
+    finds = work.others()
+    later = later_than(site, state, found, finds, native=judged)
+    work.move([*later, *links_to(site, finds, [path for one in later for path in one.paths])])
+    site.progress.step("resume.moved")
+    baked = tuple(one for one in site.recogniser.baked(placed) if str(site.there(state.run, one.now)) != one.path)
+    return Arranged(
+        path=work.layout.path,
+        moved=tuple(work.moved),
+        changed=bool(work.moved or pointers or missing),
+        brought_bytes=sum(part.size_bytes for part in missing.values()),
+        brought_seconds=seconds,
+        pointers=tuple(pointers),
+        baked=baked,
+        notes=tuple(said_of_moved(site, finds, [path for one in later for path in one.paths])),
+    )
+
+
+def foreseen(site: Site, state: RunState, found: RecordState, *, to: Path, aside: Path) -> tuple[str, ...]:
+    """What `arrange` would do, a sentence each; changes nothing."""
+    work = _Work(site=site, found=found, layout=layout_of(site, state, found, to=to), to=to, aside=aside)
+    finds = work.others()
+    there = all(site.workspace.exists(piece) for piece in work.layout.pieces)
+    judged = work.judged() if there else None
+    later = later_than(site, state, found, finds, native=judged)
+    said = [f"put it at {work.layout.path}, if it is not there"]
+    for pointer in site.recogniser.pointers(work.placed(judged)):
+        verb = "move aside" if pointer.kind is PointerKind.GONE else f"make a {pointer.kind} of {pointer.content!r} at"
+        said.append(f"{verb} {pointer.path}, if it is not so: {pointer.why}")
+    return (*said, *(f"move {path} aside" for one in later for path in one.paths))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    site: Site
+    found: RecordState
+    layout: Layout
+    to: Path
+    aside: Path
+    moved: list[Path] = field(default_factory=list)
+
+    def right(self) -> set[Path]:
+        """Pieces that lie there with every byte."""
+        disk, progress = self.site.workspace, self.site.progress
+        pieces = self.layout.pieces.items()
+        return {path for path, part in pieces if disk.exists(path) and disk.matches(path, part, progress=progress)}
+
+    def others(self) -> list[Found]:
+        """What else lies there."""
+        here = set(self.layout.pieces)
+        return [one for one in self.site.recogniser.find(self.to) if here.isdisjoint(one.paths)]
+
+    def clear(self, paths: Iterable[Path]) -> None:
+        """Moves aside what lies in the place of pieces."""
+        self._aside([path for path in paths if self.site.workspace.exists(path)])
+
+    def bring(self, missing: Mapping[Path, Manifest]) -> None:
+        """Restores out of sight, journals, then renames piece by piece; whatever says that the rest is whole comes last."""
+        disk = self.site.workspace
+        folder = self.layout.path.parent
+        if missing:
+            staged = self._staged(missing)
+            inside = {path: path.relative_to(folder) for path in missing}
+            self._remember({staged / inside[path]: part for path, part in missing.items()})
+            self.site.progress.step("resume.staged")
+            for path in sorted(missing, key=lambda path: (path.name.endswith(_LAST_TO_COME), path.name)):
+                (came,) = disk.move_aside([staged / inside[path]], path.parent)
+                if came != path:
+                    raise Conflict(
+                        f"{path} appeared while the checkpoint was brought there; it is at {came}",
+                        advice="Stop whatever writes there, then resume again.",
+                    )
+            for name in sorted(inside.values(), key=lambda name: -len(name.parts)):
+                disk.tidy((staged / name).parent)
+        self._remember(self.layout.pieces)
+        self.site.progress.step("resume.restored")
+
+    def judged(self) -> Found | None:
+        """The checkpoint as the recogniser sees it there; None where it knows no checkpoint of that name."""
+        try:
+            return self.site.recogniser.judge(self.layout.path)
+        except NotFound:
+            return None
+
+    def placed(self, judged: Found | None) -> Placed:
+        framework = self.layout.manifest.framework
+        if framework == "generic" and judged is not None:
+            framework = judged.framework
+        return Placed(
+            path=self.layout.path, framework=framework, root=self.to, aside=self.aside, members=self.layout.members
+        )
+
+    def point(self, wanted: Iterable[Pointer]) -> list[Pointer]:
+        """Makes the pointers so; answers those that were not."""
+        disk, changed = self.site.workspace, []
+        for pointer in wanted:
+            if disk.points(pointer):
+                continue
+            changed.append(pointer)
+            if pointer.kind is PointerKind.GONE:
+                self._aside([pointer.path])
+            else:
+                self._swap(pointer)
+            self.site.progress.step("resume.pointed")
+        return changed
+
+    def move(self, finds: Iterable[Found]) -> None:
+        """Moves what is later aside, under the paths it had.
+
+        Nothing of it is remembered as ours: what is a record is known already, and what is none must stay a save that can
+        be committed, should somebody bring it back. Finders pass the folder over.
+        """
+        paths = {path for one in finds for path in one.paths}
+        top = sorted(path for path in paths if not paths.intersection(path.parents))
+        self.site.progress.step("resume.chosen")
+        self._aside(path for path in top if self.site.workspace.exists(path))
+
+    def _staged(self, missing: Mapping[Path, Manifest]) -> Path:
+        """A folder beside the checkpoint's place, on its file system, where the missing pieces lie whole."""
+        disk, site = self.site.workspace, self.site
+        aside = self.layout.path.parent / ASIDE
+        for number in count(1):
+            folder = aside / f"restored-{self.found.record.id[:12]}{'' if number == 1 else f'-{number}'}"
+            inside = {folder / path.relative_to(self.layout.path.parent): part for path, part in missing.items()}
+            lying = {path: part for path, part in inside.items() if disk.exists(path)}
+            whole = len(lying) == len(missing)
+            if whole and all(disk.matches(path, part, progress=site.progress) for path, part in lying.items()):
+                return folder
+            if not disk.exists(folder):
+                break
+        target = folder if self.layout.beside else folder / self.layout.path.name
+        restore_manifest(site, self.found, self._wanted(missing), to=target)
+        return folder
+
+    def _wanted(self, missing: Mapping[Path, Manifest]) -> Manifest:
+        if len(missing) == len(self.layout.pieces):
+            return self.layout.manifest
+        names = [path.relative_to(self.layout.path.parent).as_posix() for path in missing]
+        files = (
+            file
+            for file in self.layout.manifest.files
+            if any(file.path == name or file.path.startswith(f"{name}/") for name in names)
+        )
+        return replace(self.layout.manifest, files=tuple(files))
+
+    def _swap(self, pointer: Pointer) -> None:
+        disk = self.site.workspace
+        folder = pointer.path.parent / ASIDE / f"pointers-{self.found.record.id[:12]}"
+        draft = folder / pointer.path.name
+        disk.draft(pointer, draft)
+        files = [replace(file, digest=disk.digest(Path(file.place))) for file in disk.identities(draft)]
+        self.site.journal.remember(files, record=self.found.record.id, why="pointer")
+        self.site.progress.step("resume.drafted")
+        disk.swap(draft, pointer.path, keep=self._beneath(pointer.path))
+        disk.tidy(folder)
+
+    def _remember(self, pieces: Mapping[Path, Manifest]) -> None:
+        """What was restored is the record's; a finder must not take it for a save of its own."""
+        for path, manifest in pieces.items():
+            if self.site.workspace.exists(path):
+                remember_as(self.site, path, manifest, record=self.found.record.id, why="restored")
+
+    def _aside(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            self.moved.extend(self.site.workspace.move_aside([path], self._beneath(path)))
+
+    def _beneath(self, path: Path) -> Path:
+        return self.aside / path.parent.relative_to(self.to)

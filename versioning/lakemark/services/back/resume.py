@@ -1,0 +1,317 @@
+"""Resume: make a node's run directory ready to train on, once per job and the same for every node of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lakemark.errors import NotFound, Refused
+from lakemark.model.back.rollback import unsound
+from lakemark.model.checkpoints.record import DataRef, Evidence
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.ledger.measures import took
+from lakemark.model.ledger.run import Cause, Fork, RecordState, RunState
+from lakemark.model.runs.starts import Start
+from lakemark.model.runs.timeline import latest, lineage, usable
+from lakemark.model.values.canonical import JSON
+from lakemark.model.values.names import printable
+from lakemark.ports import Baked, Directory, Pointer, Site, Verdict
+from lakemark.services.back.newer_records import PassedOver, newer, passed_over, require_no_suspect, reread, why_not
+from lakemark.services.back.prepare_directory import arrange
+from lakemark.services.back.restore import tell_restored
+from lakemark.services.back.uncommitted import Uncommitted, require_committed
+from lakemark.services.data.pins import require_data
+from lakemark.services.ledger import Settled, opened, recorded, require_writable, still
+from lakemark.services.runs.attempts import end_before
+from lakemark.services.runs.open_run import new_attempt, require_job, write_run_file
+from lakemark.services.saves.find import commit_directory
+from lakemark.services.saves.layout import aside_of, committed, notes_of
+from lakemark.services.saves.roles import Roles, gaps_beyond, is_weights_only, require_words, role_of, roles_of
+from lakemark.services.tiers.unshare import unshare
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """path: the checkpoint in the run's directory. moved_aside: where later and other steps went.
+
+    pointers: the framework's own, where they had to be changed. baked: places in files that are wrong now.
+    passed_over: every newer record of the lineage, with why. accepted: gaps of this one, accepted.
+    uncommitted: later whole saves of which nothing is kept, as somebody said that it may go on without them.
+    """
+
+    found: RecordState
+    timeline: int
+    attempt: str
+    path: Path
+    data: tuple[DataRef, ...]
+    run_file: Path
+    moved_aside: tuple[Path, ...]
+    changed: bool
+    roles: Roles
+    pointers: tuple[Pointer, ...] = ()
+    baked: tuple[Baked, ...] = ()
+    passed_over: tuple[PassedOver, ...] = ()
+    accepted: tuple[str, ...] = ()
+    uncommitted: tuple[Uncommitted, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def resume(
+    site: Site,
+    run: str,
+    *,
+    to: Path,
+    record: str | None = None,
+    job: str | Start | None = None,
+    without: Collection[str] = (),
+    without_steps: Collection[int] = (),
+    because: Cause = Cause.UNKNOWN,
+) -> Resumed:
+    """Makes the directory `to` ready to train on.
+
+    Brings `record` (default: the newest of the current timeline that can be resumed from) into it under the trainer's own
+    names, sets the framework's pointers at it, moves later steps aside, and writes the run file. The same start of a job
+    decides the same and changes nothing that is right already, until its process has saved; job: its id, or which start of
+    it this is, where its scheduler tells. without: roles that may be missing. without_steps: steps
+    of whole saves that could not be committed, and that it goes on without. because: why the attempt before ended.
+
+    Raises NotFound, Refused (an older record where approval is required, gaps nobody accepted, data that is gone, a later
+    whole save that is no record), Usage, NoReplica, Conflict.
+    """
+    begun = site.seconds()
+    require_words(without, option="--without")
+    start = job if isinstance(job, Start) else Start(job=job)
+    require_job(start.job)
+    require_writable(opened(site, run))
+    saves = commit_directory(site, run, to)
+    state = site.ledger.run(run)
+    # Before anything is moved: its address is handed out at the end, and a trainer that reads nothing loses its allocation.
+    require_data(site, state)
+    attempt = new_attempt(state, start)
+    state = _reread(site, state, record=record, without=without)
+    found = decided(site, state, attempt=attempt, record=record, to=to, without=without, without_steps=without_steps)
+    left = require_committed(site, state, found, to=to, saves=saves, without=without_steps)
+    left_behind = passed_over(state, found) if record is None else ()
+    _append(site, run, found, attempt=attempt, job=start.job, to=to)
+    site.progress.step("resume.recorded")
+    end_before(site, run, attempt, cause=because)
+    state = site.ledger.run(run)
+    began = still(state.attempts, attempt, what="attempt")
+    timeline = began.timeline
+    if began.record != found.record.id:  # another node of this start decided between our look and our entry
+        found = recorded(state, began.record or "")
+        left = require_committed(site, state, found, to=to, saves=saves, without=without_steps)
+    with site.workspace.alone(to):
+        unshare(site, state)
+        arranged = arrange(site, state, found, to=to, aside=aside_of(to, run=run, start=start, attempt=attempt))
+        directory = Directory(run=run, timeline=timeline, attempt=attempt, sequence=state.sequence)
+        site.journal.bind_directory(to, directory)
+        site.progress.step("resume.bound")
+        run_file = _tell(site, found, arranged.path, attempt=attempt, timeline=timeline)
+        site.progress.step("resume.told")
+    if arranged.brought_bytes:
+        spent = took("restored", arranged.brought_seconds, size_bytes=arranged.brought_bytes)
+        spent |= took("resumed", site.seconds() - begun, size_bytes=arranged.brought_bytes)
+        tell_restored(site, found, {"to": printable(to), "roles": [], "sources": [], "attempt": attempt, **spent})
+    interval = state.interval
+    return Resumed(
+        found=found,
+        timeline=timeline,
+        attempt=attempt,
+        path=arranged.path,
+        data=tuple(replace(ref, evidence=Evidence.OPENED) for ref in (interval.data if interval else ())),
+        run_file=run_file,
+        moved_aside=arranged.moved,
+        changed=arranged.changed,
+        roles=roles_of(site.ledger.manifest(run, found.record.id), notes_of(committed(site, found))),
+        pointers=arranged.pointers,
+        baked=arranged.baked,
+        passed_over=left_behind,
+        accepted=found.record.gaps,
+        uncommitted=left,
+        notes=(*unfollowed(state, found, record), *(one.said for one in left), *arranged.notes),
+    )
+
+
+def _reread(site: Site, state: RunState, *, record: str | None, without: Collection[str]) -> RunState:
+    """What may have changed is read before anybody goes on without it."""
+    return reread(site, state, record=record, good=_good(state, without))
+
+
+def decided(
+    site: Site,
+    state: RunState,
+    *,
+    attempt: str,
+    record: str | None,
+    to: Path,
+    without: Collection[str],
+    without_steps: Collection[int] = (),
+) -> RecordState:
+    """The record to go on from: what was decided for this job, else `record`, else the newest that can be.
+
+    Raises NotFound, Refused.
+    """
+    before = state.attempts.get(attempt)
+    if before is not None and before.record is not None:
+        return recorded(state, before.record)
+    if record is None:
+        require_no_suspect(state, _good(state, without), skip=without_steps)
+        newest = newest_resumable(state, without=without, to=to)
+        _require_target(state, newest, without, to=to)
+        return newest
+    found = recorded(state, record)
+    wrong = unsound(found)
+    if wrong:
+        raise Refused(
+            f"{state.run}@{found.record.step} can't be resumed from: {wrong[0]}", advice="Choose another record."
+        )
+    _require_accepted(found, {*without, *state.needs_no}, to=to)
+    last = latest(state)
+    if last is not None and last.record.id != record and site.policies.approval.required:
+        raise Refused(
+            f"{state.run}@{found.record.step} is older than the newest record, {last.record.step}",
+            advice=f"lakemark rollback request {state.run} --to id:{record} --reason '…'",
+        )
+    return found
+
+
+def unfollowed(state: RunState, found: RecordState, record: str | None) -> tuple[str, ...]:
+    """That the record asked for is not the one that this start decided before: one start of a job goes on from one record."""
+    asked = state.records.get(record or "")
+    if asked is None or asked.record.id == found.record.id:
+        return ()
+    decided_before = (
+        f"this start of {state.run} decided step {found.record.step} before; another one needs another --job"
+    )
+    return (f"step {asked.record.step} was asked for, but {decided_before}",)
+
+
+def newest_resumable(state: RunState, *, without: Collection[str] = (), to: Path | None = None) -> RecordState:
+    """The newest of the lineage that has no gap but of the roles in `without`, or that its run needs not.
+
+    Raises NotFound where there is none.
+    """
+    without = {*without, *state.needs_no}
+    good = _good(state, without)
+    if good is not None:
+        return good
+    gapped = next((found for found in lineage(state) if _reachable(found)), None)
+    if gapped is None:
+        last = next(newer(state, None), None)
+        said = f": the newest, step {last.record.step}: {why_not(last)}" if last is not None else ""
+        advice = f"lakemark ls {state.run} --all-timelines"
+        raise NotFound(f"{state.run} has no record to resume from{said}", advice=advice)
+    record = gapped.record
+    raise NotFound(
+        f"{state.run} has no record that training can go on from: the newest, step {record.step}, has {_shown(gapped)}",
+        advice=_advice(gapped, without, to=to),
+    )
+
+
+def _good(state: RunState, without: Collection[str]) -> RecordState | None:
+    return next((found for found in lineage(state) if _reachable(found) and not _unaccepted(found, without)), None)
+
+
+def lying_there(site: Site, to: Path, step: int) -> str | None:
+    """What lies in a directory of a step that is no record, in words; None where nothing does."""
+    for one in site.recogniser.find(to):
+        if one.step == step and one.verdict in (Verdict.INCOMPLETE, Verdict.TEMPORARY, Verdict.COMPLETE):
+            return f"{one.path} is {one.verdict}: {one.why}"
+    return None
+
+
+def _reachable(found: RecordState) -> bool:
+    return usable(found) and any(replica.sound for replica in found.replicas.values())
+
+
+def _unaccepted(found: RecordState, without: Collection[str]) -> tuple[str, ...]:
+    """Gaps nobody accepted; of a record known not to be resumable that names none, that it is so."""
+    if found.record.resumable is not False:
+        return ()
+    return gaps_beyond(found.record.gaps or ("it is not whole",), without)
+
+
+def _require_target(state: RunState, chosen: RecordState, without: Collection[str], *, to: Path) -> None:
+    """A rollback was approved to its very target: that is never passed over for an older one in silence."""
+    timeline = state.timelines.get(state.timeline)
+    if timeline is None or timeline.rollback is None or timeline.fork is None:
+        return
+    target = state.records.get(timeline.fork.record)
+    if target is not None and chosen.record.step < target.record.step and _unaccepted(target, without):
+        raise Refused(
+            f"{state.run} was rolled back to step {target.record.step}, which has {_shown(target)}; "
+            f"the next one without gaps is step {chosen.record.step}",
+            advice=_advice(target, without, to=to, named=True),
+        )
+
+
+def _require_accepted(found: RecordState, without: Collection[str], *, to: Path) -> None:
+    if not _unaccepted(found, without):
+        return
+    record = found.record
+    what = "holds weights only: starting from it is not a resume" if is_weights_only(record) else "is not all there"
+    raise Refused(
+        f"{record.run}@{record.step} {what}: {_shown(found)}", advice=_advice(found, without, to=to, named=True)
+    )
+
+
+def _advice(found: RecordState, without: Collection[str], *, to: Path | None, named: bool = False) -> str:
+    """The line to paste."""
+    record = found.record
+    where = f" --to {to}" if to is not None else ""
+    if is_weights_only(record):
+        return (
+            f"For its weights alone: lakemark restore id:{record.id[:12]} --to DIRECTORY; "
+            f"to start a run from them: lakemark run open NEW-RUN --parent id:{record.id[:12]}"
+        )
+    roles = sorted({*without, *(role for gap in record.gaps if (role := role_of(gap)))})
+    chosen = f" --record id:{record.id[:12]}" if named else ""
+    return f"If that is meant: lakemark resume {record.run}{where}{chosen} --without {' '.join(roles)}"
+
+
+def _shown(found: RecordState) -> str:
+    return ", ".join(found.record.gaps) or "gaps that nobody named"
+
+
+def _tell(site: Site, found: RecordState, path: Path, *, attempt: str, timeline: int) -> Path:
+    """Writes the run file, by the path that trainers see."""
+    run = found.record.run
+    resume: dict[str, JSON] = {
+        "path": str(site.there(run, path)),
+        "step": found.record.step,
+        "record": found.record.id,
+        "timeline": timeline,
+    }
+    return write_run_file(site, run, attempt=attempt, resume=resume)
+
+
+def _append(site: Site, run: str, found: RecordState, *, attempt: str, job: str | None, to: Path) -> None:
+    def decide(state: RunState) -> Draft:
+        require_writable(state)
+        if attempt in state.attempts and state.attempts[attempt].record is not None:
+            raise Settled(None)
+        newest = next(lineage(state), None)
+        fork = None
+        timeline = state.timeline
+        if newest is not None and newest.record.id != found.record.id and newest.record.step >= found.record.step:
+            timeline = max(state.timelines, default=0) + 1
+            at = found.record
+            fork = Fork(timeline=at.timeline, step=at.step, record=at.id).as_json()
+        interval = state.interval
+        body: dict[str, JSON] = {
+            "attempt": attempt,
+            "job": job,
+            "directory": str(to),
+            "fork": fork,
+            "inferred": False,
+            "accepted_gaps": list(found.record.gaps),
+            "data": [ref.as_json() for ref in (interval.data if interval else ())],
+        }
+        return Draft(kind="resumed", timeline=timeline, body=body, record=found.record.id)
+
+    try:
+        site.ledger.append(run, decide, site.stamp(f"resumed:{attempt}"))
+    except Settled:
+        return

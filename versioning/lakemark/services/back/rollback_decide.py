@@ -1,0 +1,111 @@
+"""Approve or refuse a rollback. Both are entries; Prefect's form only mirrors them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lakemark.errors import Conflict, Refused
+from lakemark.model.back.rollback import alone, may_approve
+from lakemark.model.back.rollback_plan import RollbackPlan
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.ledger.run import RollbackState, RunState
+from lakemark.model.values.canonical import JSON
+from lakemark.ports import Site
+from lakemark.services.back.rollback_request import find, open_rollbacks, require_holds
+from lakemark.services.ledger import Settled, require_deletable, still
+
+
+def approvable(site: Site, identity: str, *, digest: str) -> tuple[RollbackState, RollbackPlan]:
+    """The rollback `site.actor` may approve now, having seen the plan `digest` (8 digits or more). Changes nothing.
+
+    Raises NotFound, Refused (same person too early, expired, another plan, decided already, target or data lost since),
+    Conflict (the timeline moved).
+    """
+    run, standing = find(site, identity)
+    state, plan = site.ledger.run(run), RollbackPlan.from_json(dict(standing.plan))
+    if state.timeline != plan.timeline and standing.state != "applied":
+        raise Conflict(f"{run} has moved to another timeline since {identity} was planned", advice="Request it again.")
+    seen = len(digest) >= 8 and standing.digest.startswith(digest.lower())  # noqa: PLR2004
+    _require(site, state, standing, standing.digest if seen else digest)
+    require_holds(site, plan)
+    return standing, plan
+
+
+def approve(site: Site, identity: str, *, digest: str, by: str | None = None) -> RollbackState:
+    """Lets the rollback go on. The approver is `site.actor`; `by` only adds a name. Raises as `approvable` does."""
+    standing, plan = approvable(site, identity, digest=digest)
+
+    def decide(state: RunState) -> Draft:
+        require_deletable(state)
+        now = still(state.rollbacks, standing.id, what="rollback")
+        if now.state == "approved" and any(given.get("actor") == site.actor for given in now.approvals):
+            raise Settled(now)
+        _require(site, state, now, standing.digest)
+        body: dict[str, JSON] = {
+            "rollback": standing.id,
+            "digest": standing.digest,
+            "by": by or site.actor,
+            "alone": alone(now, site.actor),
+        }
+        return Draft(kind="rollback_approved", timeline=state.timeline, body=body, record=plan.target.record)
+
+    _append(site, plan.run, decide, f"rollback_approved:{standing.id}:{site.actor}")
+    site.progress.step("rollback.approved")
+    return still(site.ledger.run(plan.run).rollbacks, standing.id, what="rollback")
+
+
+def refuse(site: Site, identity: str, *, reason: str, by: str | None = None) -> RollbackState:
+    """Ends the request. Raises NotFound, Refused where it is over already. Refusing twice is once."""
+    run, standing = find(site, identity)
+
+    def decide(state: RunState) -> Draft:
+        now = still(state.rollbacks, standing.id, what="rollback")
+        if now.state == "refused":
+            raise Settled(now)
+        if not now.open:
+            raise Refused(f"the rollback {now.id} is {now.state} already", advice="lakemark rollback show " + now.id)
+        body: dict[str, JSON] = {"rollback": standing.id, "by": by or site.actor, "expired": False}
+        return Draft(kind="rollback_refused", timeline=state.timeline, body=body, reason=reason)
+
+    _append(site, run, decide, f"rollback_refused:{standing.id}")
+    return still(site.ledger.run(run).rollbacks, standing.id, what="rollback")
+
+
+def expire(site: Site) -> list[str]:
+    """Ends every open request whose time is over; answers their ids."""
+    ended: list[str] = []
+    for run, standing in list(open_rollbacks(site)):
+        if site.now() < standing.expires_at:
+            continue
+        body: dict[str, JSON] = {"rollback": standing.id, "by": site.actor, "expired": True}
+
+        def decide(state: RunState, *, identity: str = standing.id, body: dict[str, JSON] = body) -> Draft:
+            if not still(state.rollbacks, identity, what="rollback").open:
+                raise Settled(None)
+            return Draft(kind="rollback_refused", timeline=state.timeline, body=body, reason="it expired")
+
+        _append(site, run, decide, f"rollback_expired:{standing.id}")
+        ended.append(standing.id)
+    return ended
+
+
+def _require(site: Site, state: RunState, standing: RollbackState, digest: str) -> None:
+    applied = [other.digest for other in state.rollbacks.values() if other.state == "applied"]
+    why = may_approve(
+        standing,
+        site.actor,
+        now=site.now(),
+        plan_digest=digest,
+        alone_after=site.policies.approval.alone_after,
+        applied=applied,
+    )
+    repeated = standing.state == "approved" and any(given.get("actor") == site.actor for given in standing.approvals)
+    if why is not None and not repeated:
+        raise Refused(why, advice=f"lakemark rollback show {standing.id}")
+
+
+def _append(site: Site, run: str, decide: Callable[[RunState], Draft], request: str) -> None:
+    try:
+        site.ledger.append(run, decide, site.stamp(request))
+    except Settled:
+        return

@@ -1,0 +1,124 @@
+"""Whole saves that are no records: a resume must not go below one of them in silence, nor take it out of the trainer's way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakemark.errors import LakemarkError, NoRoom, NotFound, Refused, quoted
+from lakemark.model.ledger.run import RecordState, RunState
+from lakemark.ports import Found, Site, Verdict
+from lakemark.services.back.later_steps import later_than
+from lakemark.services.ledger import require_identity
+from lakemark.services.saves.find import is_looked_through
+from lakemark.services.saves.layout import layout_of
+from lakemark.services.saves.outcomes import Saves, known
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncommitted:
+    """A save later than the record that training goes on from, of which nothing was kept."""
+
+    path: Path
+    step: int
+    why: str
+    advice: str = ""
+
+    @property
+    def said(self) -> str:
+        return f"step {self.step} is not committed: {self.path}: {self.why}"
+
+
+def require_committed(
+    site: Site, state: RunState, found: RecordState, *, to: Path, saves: Saves, without: Collection[int]
+) -> tuple[Uncommitted, ...]:
+    """Those that were passed over because `without` names their steps. Raises Refused for any other, naming its step.
+
+    saves: what became of the saves in `to` a moment ago. What is later than `found` would be moved aside, and is nowhere else.
+    """
+    left = sorted(uncommitted(site, state, found, to=to, saves=saves), key=lambda one: one.step)
+    refused = [one for one in left if one.step not in without]
+    if not refused:
+        return tuple(left)
+    steps = [str(one.step) for one in refused]
+    shown = ", ".join(steps[:_SHOWN]) + (", …" if len(steps) > _SHOWN else "")
+    last = refused[-1]
+    words = " ".join(f"--without-step {step}" for step in steps)
+    raise Refused(
+        f"{state.run} would go on from step {found.record.step}, and step {shown} lies there and is not committed: "
+        f"{quoted(str(last.path))}: {last.why}",
+        advice=f"{last.advice or 'Commit it: lakemark sweep.'} To go on without it: "
+        f"lakemark resume {state.run} --to {to} {words}",
+    )
+
+
+def foresee(
+    site: Site, state: RunState, found: RecordState, *, to: Path, without: Collection[int]
+) -> tuple[tuple[Found, ...], tuple[Uncommitted, ...]]:
+    """Before a resume, changing nothing: the later saves in `to` that it would commit first, and those it would leave.
+
+    found: what it would go on from as the ledger is now. Raises what `require_committed` would, as far as that can be told
+    without taking anything: by names, links, the tier and its room.
+    """
+    strange = list(site.recogniser.find(to, skip=lambda paths: known(site, paths))) if site.workspace.exists(to) else []
+    whole = [
+        (one, one.step)
+        for one in strange
+        if one.verdict is Verdict.COMPLETE and one.step is not None and one.step > found.record.step
+    ]
+    refused = {one.path: error for one, _ in whole if (error := _not_kept(site, one)) is not None}
+    own = is_looked_through(site, state, to)
+    taken = [(one, step) for one, step in whole if own and one.path not in refused]
+    newest = max((step for _, step in taken), default=found.record.step)
+    saves = Saves(steps={one.path: step for one, step in whole})
+    for one, step in whole:
+        if one.path in refused and step > newest:
+            saves.failed.append((one.path, refused[one.path]))
+        elif own:  # taken first, or no later than what is
+            saves.incomplete.append((one.path, ""))
+    left = require_committed(site, state, found, to=to, saves=saves, without=without)
+    return tuple(one for one, _ in taken), left
+
+
+def _not_kept(site: Site, one: Found) -> LakemarkError | None:
+    try:
+        if not site.policies.ephemeral_hot:
+            require_identity(site, site.hot)
+        site.workspace.require_keepable(one.path, one.members)
+        if site.hot.full():
+            raise NoRoom(
+                f"{site.hot.name} has less room than its `min_free`",
+                advice="Make room on that file system, or lower the tier's `min_free`.",
+            )
+    except LakemarkError as error:
+        return error
+    return None
+
+
+def uncommitted(site: Site, state: RunState, found: RecordState, *, to: Path, saves: Saves) -> Iterator[Uncommitted]:
+    """Whole saves of later steps: those that could not be taken, and those that nobody tried to take."""
+    errors: dict[Path, LakemarkError] = dict((*saves.unsteady, *saves.failed))
+    judged = {path for path, _ in saves.incomplete} - errors.keys()
+    for path, error in errors.items():
+        step = saves.steps.get(path)
+        if step is not None and step > found.record.step:
+            yield Uncommitted(path=path, step=step, why=str(error), advice=error.advice)
+    strange = list(site.recogniser.find(to, skip=lambda paths: known(site, paths))) if site.workspace.exists(to) else []
+    for one in later_than(site, state, found, strange, native=_native(site, state, found, strange, to=to)):
+        whole = one.verdict is Verdict.COMPLETE and one.step is not None
+        if whole and one.step is not None and one.path not in errors and one.path not in judged:
+            yield Uncommitted(path=one.path, step=one.step, why="nobody committed it")
+
+
+def _native(site: Site, state: RunState, found: RecordState, finds: Sequence[Found], *, to: Path) -> Found | None:
+    """The record's checkpoint as the recogniser sees it there: frameworks that count saves compare by their own number."""
+    if not finds:
+        return None
+    path = layout_of(site, state, found, to=to).path
+    try:
+        return site.recogniser.judge(path)
+    except NotFound:
+        return None

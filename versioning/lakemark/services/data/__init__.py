@@ -1,0 +1,1 @@
+"""Data versions: kept alive, looked at."""

@@ -1,0 +1,129 @@
+"""Observe data branches: note where each head is, so that "what was main on Monday" has an answer of our own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from lakemark.errors import LakemarkError, NotFound
+from lakemark.model.checkpoints.record import DataKind
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.ledger.site import SiteState
+from lakemark.model.values.data_ids import is_commit_id
+from lakemark.model.values.instants import to_text
+from lakemark.ports import DataVersions, HeadAt, Site
+from lakemark.services.data.pins import versions
+from lakemark.services.ledger import Settled
+
+
+@dataclass(slots=True, kw_only=True)
+class Observed:
+    """said: what moved, in words. failed: (branch, why) of those that could not be looked at."""
+
+    said: list[str] = field(default_factory=list)
+    failed: list[tuple[str, LakemarkError]] = field(default_factory=list)
+
+
+def observe(site: Site) -> Observed:
+    """Looks at every branch an open run was opened on, by one list of each repository; appends the heads that moved.
+
+    That a branch is where it is, or gone, is said by the repository's own list: a 404 may be anybody's on the way.
+    """
+    data, result = versions(site), Observed()
+    wanted: dict[str, list[str]] = {}
+    for repository, branch in sorted(watched(site)):
+        wanted.setdefault(repository, []).append(branch)
+    for repository, names in wanted.items():
+        try:
+            heads = data.branches(repository, prefix=names[0] if len(names) == 1 else "")
+        except LakemarkError as error:
+            result.failed.extend((f"the data branch {repository}/{name}", error) for name in names)
+            continue
+        for name in names:
+            try:
+                result.said.extend(_look(site, data, repository, name, head=heads.get(name)))
+            except LakemarkError as error:
+                result.failed.append((f"the data branch {repository}/{name}", error))
+    return result
+
+
+def watched(site: Site) -> set[tuple[str, str]]:
+    """(repository, branch) of the runs that are not closed. A commit's id names no branch."""
+    found: set[tuple[str, str]] = set()
+    for run in site.ledger.runs():
+        outline = site.ledger.outline(run)
+        for interval in () if outline.closed else outline.intervals:
+            found.update(
+                (ref.repository, ref.branch)
+                for ref in interval.data
+                if ref.kind == DataKind.LAKEFS and ref.branch and not is_commit_id(ref.branch)
+            )
+    return found
+
+
+def stands_still(site: Site, repository: str, name: str) -> bool:
+    """Whether what data was asked for by is a commit's id or a tag: where it is, it was at any time.
+
+    What we saw as a branch ourselves is one, and the server need not be asked.
+    """
+    if is_commit_id(name):
+        return True
+    if any(seen.commit for seen in site.ledger.site().heads.get((repository, name), ())):
+        return False
+    return versions(site).head(repository, name) is None and _is_tag(versions(site), repository, name)
+
+
+def head_at(site: Site, repository: str, branch: str, at: datetime) -> HeadAt:
+    """A branch's head at the instant `at`: our own observation where there is one, with its gap, else an estimate."""
+    seen = site.ledger.site().head_at(repository, branch, at)
+    if seen is None:
+        return versions(site).head_at(repository, branch, at)
+    key = f"branch:{repository}/{branch}"
+    looked = site.journal.last_looked(key)
+    later = [one for one in site.ledger.site().heads[repository, branch] if one.observed_at > at]
+    until = later[0].last_looked_at if later else looked
+    if until is not None and at <= until:
+        return HeadAt(commit=seen.commit, precision="observed")
+    end = to_text(later[0].observed_at) if later else "now"
+    start = to_text(until or seen.observed_at)
+    return HeadAt(commit=seen.commit, precision=f"observed; may have moved between {start} and {end}")
+
+
+def _look(site: Site, data: DataVersions, repository: str, branch: str, *, head: str | None) -> list[str]:
+    if head is None and _is_tag(data, repository, branch):
+        return []
+    commit, now = head, site.now()
+    before = site.journal.last_looked(f"branch:{repository}/{branch}")
+
+    def decide(state: SiteState) -> Draft:
+        last = state.head_at(repository, branch, now)
+        if last is not None and last.commit == commit:
+            raise Settled(None)
+        body = {
+            "repository": repository,
+            "branch": branch,
+            "commit": commit,
+            "previous": last.commit if last else None,
+            "observed_at": to_text(now),
+            "last_looked_at": to_text(before) if before else None,
+        }
+        return Draft(kind="branch_observed", body=body)
+
+    sequence, moved = site.ledger.site().sequence, True
+    try:
+        site.ledger.append_site(decide, site.stamp(f"head:{site.node}:{repository}/{branch}:{sequence}"))
+    except Settled:
+        moved = False
+    site.journal.looked(f"branch:{repository}/{branch}", at=now)
+    if not moved:
+        return []
+    return [f"{repository}/{branch} is at {commit[:12]}" if commit else f"{repository}/{branch} is gone"]
+
+
+def _is_tag(data: DataVersions, repository: str, name: str) -> bool:
+    """Whether the name stands for a commit without being a branch: it never moves, and nothing observes it."""
+    try:
+        data.resolve(repository, name)
+    except NotFound:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""What a node does by itself, over and over."""

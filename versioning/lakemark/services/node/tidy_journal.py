@@ -1,0 +1,38 @@
+"""Tidy the journal: forget files that are proven to be gone, so that it grows with what lies there, not with what ever did."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import islice
+from typing import Final
+
+from lakemark.ports import Site
+from lakemark.services.saves.side_copies import COPIES
+
+EVERY: Final = timedelta(days=1)
+UNSEEN: Final = timedelta(days=90)
+"""A file may be renamed: a look then comes upon it elsewhere. One that none came upon for so long lies where nobody looks."""
+_AT_ONCE: Final = 1000
+_KEY: Final = "journal:tidied"
+
+
+def tidy_journal(site: Site) -> int:
+    """Once a day, forgets files that no look came upon for 90 days and that are gone from where they lay; answers how many.
+
+    That they are gone is told by the folder they lay in, on their own device: a disk that is away tells nothing. Looks
+    for copies go by age alone: one that is forgotten is done again.
+    """
+    now = site.now()
+    last = site.journal.last_looked(_KEY)
+    if last is not None and timedelta(0) <= now - last < EVERY:
+        return 0
+    count = 0
+    unseen = site.journal.unseen_files(now - UNSEEN)
+    while files := list(islice(unseen, _AT_ONCE)):
+        gone = [file for file in files if site.workspace.is_gone(file)]
+        site.journal.forget_files(gone)
+        site.progress.step("journal.forgotten")
+        count += len(gone)
+    site.journal.forget_looks(COPIES, before=now - UNSEEN)
+    site.journal.looked(_KEY, at=now)
+    return count

@@ -1,0 +1,1 @@
+"""A ledger that is behind, damaged or lost."""

@@ -1,0 +1,87 @@
+"""Orphans: named trees of hot that no entry claims. A crash fell in between, or the save waits for the ledger's recovery.
+
+Each may be all there is of a checkpoint: it becomes the entry that its marker describes. It is undone only where its step is
+taken by another entry, or its bytes are no longer those of its marker, and then only where nobody was told that it is kept.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from lakemark.model.ledger.entry import Contents, Draft
+from lakemark.model.ledger.run import RunState
+from lakemark.model.runs.placing import standing
+from lakemark.model.values.canonical import JSON
+from lakemark.ports import Checkpoint, Site
+from lakemark.services.ledger import Settled
+from lakemark.services.saves.sealed import WAITS
+from lakemark.services.soundness import require_sound
+from lakemark.services.tiers.witness import read_back
+
+
+class Orphan(Enum):
+    """What became of one: an entry; dropped; left as it is, because its timeline is not known, or its bytes are not right."""
+
+    RECORDED = "recorded"
+    UNDONE = "undone"
+    UNKNOWN = "unknown"
+    DAMAGED = "damaged"
+    BUSY = "busy"
+
+
+def settle_orphan(site: Site, sealed: Checkpoint, *, keep: bool = False) -> Orphan:
+    """Finishes or undoes one; with `keep` none is undone. Raises InDistress, and what `append` does."""
+    told = keep or bool(sealed.entry.get(WAITS)) or sealed.record.id in site.hot.recorded()
+    # Two readings: undoing it may undo all there is.
+    if read_back(site.hot, sealed, progress=site.progress).damages:
+        return Orphan.DAMAGED if told else _undone(site, sealed)
+    outcome = _append(site, sealed, told=told)
+    return _undone(site, sealed) if outcome is Orphan.UNDONE else outcome
+
+
+def _undone(site: Site, sealed: Checkpoint) -> Orphan:
+    """Unless somebody commits it at this moment, or did since it was looked at: then the tree may be another one by now."""
+    record = sealed.record
+    require_sound(site)
+    with site.hot.settled() as settled:
+        if not settled or record.id in site.ledger.run(record.run).records or record.id in site.hot.recorded():
+            return Orphan.BUSY
+        site.hot.drop(sealed, now=site.now())
+    return Orphan.UNDONE
+
+
+def _append(site: Site, sealed: Checkpoint, *, told: bool) -> Orphan:
+    record = sealed.record
+    body: dict[str, JSON] = {
+        "attempt": record.attempt,
+        "supersedes": record.supersedes,
+        "conflicts_with": None,
+        "linked": True,
+        "source": None,
+        **{name: value for name, value in sealed.entry.items() if name != WAITS},
+        "tier": site.hot.name,
+        "node": site.node,
+    }
+
+    def decide(state: RunState) -> Draft:
+        if record.id in state.records:
+            raise Settled(Orphan.RECORDED)
+        if record.timeline not in state.timelines:
+            raise Settled(Orphan.UNKNOWN)
+        other = standing(state, record.timeline, record.step)
+        if other is not None and other.record.id not in (record.supersedes, body["conflicts_with"]):
+            if not told:
+                raise Settled(Orphan.UNDONE)
+            # Both are kept, and this one is nobody's newest: it was acknowledged without knowing of the other.
+            body["conflicts_with"] = other.record.id
+        contents = Contents(record=record, manifest=sealed.manifest)
+        return Draft(kind="committed", timeline=record.timeline, body=body, contents=contents, saved_at=record.saved_at)
+
+    try:
+        site.ledger.append(record.run, decide, site.stamp(f"commit:{record.id}"))
+    except Settled as settled:
+        answer: Orphan = settled.answer
+        if answer is not Orphan.RECORDED:
+            return answer
+    site.hot.note_recorded([record.id])
+    return Orphan.RECORDED

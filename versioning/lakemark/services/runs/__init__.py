@@ -1,0 +1,1 @@
+"""Runs: opened, closed, told which data to read."""

@@ -1,0 +1,68 @@
+"""Close a run: what is saved afterwards is none of its own, and its pins are needed only by its records. Reopening undoes it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+
+from lakemark.errors import Refused, quoted
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.ledger.run import Cause, RunState
+from lakemark.ports import Site
+from lakemark.services.ledger import Settled, opened, require_writable
+from lakemark.services.runs.attempts import end_newest
+from lakemark.services.saves.find import commit_run
+from lakemark.services.saves.outcomes import Saves
+
+
+def close_run(
+    site: Site, run: str, *, reason: str, without_steps: Collection[int] = (), because: Cause = Cause.UNKNOWN
+) -> RunState:
+    """Takes what lies in the run's directories of this node first. Closing a closed run changes nothing.
+
+    Other nodes look through theirs once more after the close. without_steps: of saves that can't be taken, to close without
+    them. because: why its last attempt ended. Raises NotFound, Refused (a save that can't be taken: it is named).
+    """
+    state = opened(site, run)
+    if not state.closed:
+        saves = Saves()
+        commit_run(site, state, saves)
+        site.progress.step("close.taken")
+        _require_taken(run, saves, without_steps)
+        end_newest(site, run, noticed_by="closed", cause=because)
+    return _turn(site, run, "closed", reason=reason)
+
+
+def _require_taken(run: str, saves: Saves, without: Collection[int]) -> None:
+    left = [(path, error) for path, error in (*saves.failed, *saves.unsteady) if saves.steps.get(path) not in without]
+    if not left:
+        return
+    path, error = left[0]
+    step = saves.steps.get(path)
+    named = f"step {step} at {quoted(str(path))}" if step is not None else quoted(str(path))
+    more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
+    close = f"lakemark run close {run} --reason …"
+    wanted = " ".join(f"--without-step {saves.steps[path]}" for path, _ in left if path in saves.steps)
+    raise Refused(
+        f"{run} is not closed: {named} is not committed{more}: {error}",
+        advice=f"{error.advice} Then: {close}" + (f"; without it: {close} {wanted}" if wanted else ""),
+    )
+
+
+def reopen_run(site: Site, run: str, *, reason: str) -> RunState:
+    """Raises NotFound. Reopening an open run changes nothing."""
+    return _turn(site, run, "reopened", reason=reason)
+
+
+def _turn(site: Site, run: str, kind: str, *, reason: str) -> RunState:
+    opened(site, run)
+
+    def decide(state: RunState) -> Draft:
+        require_writable(state)
+        if state.closed == (kind == "closed"):
+            raise Settled(None)
+        return Draft(kind=kind, timeline=state.timeline, reason=reason)
+
+    with suppress(Settled):
+        site.ledger.append(run, decide, site.stamp(f"{kind}:{site.ledger.run(run).sequence}"))
+    return site.ledger.run(run)

@@ -1,0 +1,291 @@
+"""Open a run: resolve the data once, pin it, and tell the trainer which commit to read."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lakemark.errors import Conflict, DataGone, NotFound, Refused, Usage
+from lakemark.model.checkpoints.record import DataRef, Evidence
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.ledger.run import RunState
+from lakemark.model.runs.starts import Start
+from lakemark.model.values.canonical import JSON
+from lakemark.model.values.names import is_run
+from lakemark.ports import Directory, MadePin, RunFile, Site
+from lakemark.services.data import pins
+from lakemark.services.ledger import Settled, opened, require_writable
+from lakemark.services.saves.find import commit_directory, directories
+from lakemark.services.saves.roles import require_words
+from lakemark.services.tiers.unshare import unshare
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What is asked for. data: `REPO/BRANCH` texts, or `BRANCH` of the site's repository; empty: the site's default.
+
+    repin: take the branches' present heads as a new interval, from `at_step` on where that is known.
+    parent: the record this run goes on from (another run's, for fine-tuning). job: the same start of a job is the same
+    attempt; restart: which start of it this is, as `model.starts` has it. needs_no: roles that its trainer has not got.
+    """
+
+    run: str
+    data: Sequence[str] = ()
+    parent: str | None = None
+    parts: int = 1
+    repin: bool = False
+    at_step: int | None = None
+    watch: Path | None = None
+    job: str | None = None
+    restart: str | None = None
+    needs_no: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """pins: one for each of `data`, in its order."""
+
+    run: str
+    timeline: int
+    attempt: str
+    data: tuple[DataRef, ...]
+    pins: tuple[MadePin, ...]
+    run_file: Path
+
+
+def open_run(site: Site, asked: Opening) -> Opened:
+    """Opens the run, or starts another attempt of it; what lies in a directory to watch is committed first, as what it was.
+
+    Of several that open the same new run at once the ledger takes the first; the others read its data, and pin that.
+
+    Raises Usage (name), NotFound (branch, re-pin of an unopened run),
+    Refused (other data than the run is open on, data that is gone, a pin weaker than the site accepts, no room to
+    un-share), StoreUnavailable.
+    """
+    if not is_run(asked.run):
+        raise Usage(
+            f"{asked.run!r} is not a run name",
+            advice="Use lower-case letters, digits and single . _ - between them, at most 63.",
+        )
+    require_job(asked.job)
+    require_words(asked.needs_no, option="--needs-no")
+    state = site.ledger.run(asked.run)
+    require_writable(state)
+    if asked.repin and not state.exists:
+        raise NotFound(
+            f"the run {asked.run} was never opened: nothing to re-pin", advice=f"lakemark run open {asked.run}"
+        )
+    fresh = not state.exists or asked.repin
+    data = _resolve(site, asked) if fresh else _current(site, state, asked)
+    made = _kept(site, asked, data, known=not fresh)
+    if fresh or _unwatched(site, state, asked) or _without_more(state, asked):
+        told = _append_opened(site, asked, data, before=state)
+        site.progress.step("open.recorded")
+        if told != data:
+            data, made = told, _kept(site, asked, told, known=True)
+    attempt = _attempt(site, asked)
+    run_file = write_run_file(site, asked.run, attempt=attempt)
+    for watch in _directories(site, asked):
+        _bind(site, asked.run, watch, attempt)
+    if not asked.repin:
+        unshare(site, site.ledger.run(asked.run))
+    timeline = site.ledger.run(asked.run).timeline
+    return Opened(run=asked.run, timeline=timeline, attempt=attempt, data=data, pins=made, run_file=run_file)
+
+
+def _kept(site: Site, asked: Opening, data: Sequence[DataRef], *, known: bool) -> tuple[MadePin, ...]:
+    """A pin of each. known: the run reads it already; then that its repository has it no more is Refused."""
+    made: list[MadePin] = []
+    for ref in data:
+        try:
+            made.append(pins.keep(site, ref.repository, ref.commit, run=asked.run))
+        except (NotFound, DataGone) as error:
+            if not known:
+                raise
+            raise pins.data_gone(asked.run, ref, error) from error
+    return tuple(made)
+
+
+def would_read(site: Site, asked: Opening) -> tuple[DataRef, ...]:
+    """The data that opening would read. Changes nothing; raises as `open_run` does."""
+    state = site.ledger.run(asked.run)
+    return _resolve(site, asked) if not state.exists or asked.repin else _current(site, state, asked)
+
+
+def write_run_file(site: Site, run: str, *, attempt: str, resume: dict[str, JSON] | None = None) -> Path:
+    """Tells the next process of the run what it is: timeline, attempt, data to read, where to spool, what to resume.
+
+    Without `resume`, what the file said of it stays where it still is of the current timeline.
+    """
+    state = opened(site, run)
+    path = site.run_file(run)
+    old = site.workspace.read_run_file(path)
+    kept = old.resume if old is not None and resume is None and old.timeline == state.timeline else resume
+    interval = state.interval
+    data = tuple(replace(ref, evidence=Evidence.OPENED) for ref in (interval.data if interval else ()))
+    fresh = RunFile(
+        run=run,
+        timeline=state.timeline,
+        attempt=attempt,
+        spool=site.spool(run),
+        data=data,
+        resume=kept,
+        simulated=site.simulated_clock,
+    )
+    site.workspace.write_run_file(path, fresh)
+    return path
+
+
+def new_attempt(state: RunState, start: Start) -> str:
+    """Sixteen hex digits; the same for the same start of a job, until that start has saved. Raises Usage."""
+    require_job(start.job)
+    return start.attempt(state) or secrets.token_hex(8)
+
+
+def require_job(job: str | None) -> None:
+    """Raises Usage for an empty one: every job whose variable is not set would be the same job."""
+    if job is not None and not job.strip():
+        raise Usage("--job is empty", advice="Give the scheduler's job id, or leave --job out.")
+
+
+def _resolve(site: Site, asked: Opening) -> tuple[DataRef, ...]:
+    if site.data is None and not asked.data:
+        return ()
+    found: list[DataRef] = []
+    for text in asked.data or _defaults(site, asked):
+        repository, branch = _branch(site, text)
+        commit = pins.versions(site).resolve(repository, branch)
+        found.append(DataRef(repository=repository, branch=branch, commit=commit.id, from_step=asked.at_step))
+    return tuple(found)
+
+
+def _defaults(site: Site, asked: Opening) -> list[str]:
+    state = site.ledger.run(asked.run)
+    if state.interval is not None and state.interval.data:
+        return [f"{ref.repository}/{ref.branch}" for ref in state.interval.data]
+    watched = [one.data for one in site.watch if one.data and one.directory(asked.run) is not None]
+    if watched:
+        return watched[:1]
+    return [f"{site.default_repository}/{site.default_branch}"] if site.default_repository else []
+
+
+def _branch(site: Site, text: str) -> tuple[str, str]:
+    """(repository, branch): the first part is the repository, all the rest the branch, tag or commit."""
+    first, slash, rest = text.partition("/")
+    repository, branch = (first, rest) if slash else (site.default_repository, first)
+    if not repository or not branch:
+        raise Usage(f"--data {text!r} is not REPOSITORY/BRANCH", advice="For example: --data data/main")
+    return repository, branch
+
+
+def _current(site: Site, state: RunState, asked: Opening) -> tuple[DataRef, ...]:
+    """What the open run reads. Refused where other data is asked for: that is a new interval, which is said on purpose."""
+    interval = state.interval
+    data = interval.data if interval else ()
+    if asked.data and [_branch(site, text) for text in asked.data] != [(ref.repository, ref.branch) for ref in data]:
+        shown = ", ".join(f"{ref.repository}/{ref.branch or ref.commit[:12]}" for ref in data) or "no data"
+        wanted = " ".join(asked.data)
+        raise Refused(
+            f"the run {state.run} is open on {shown}, not on {', '.join(asked.data)}",
+            advice=f"To read that from now on: lakemark run open {state.run} --repin --data {wanted}",
+        )
+    return data
+
+
+def _unwatched(site: Site, state: RunState, asked: Opening) -> bool:
+    return asked.watch is not None and state.watch.get(site.node) != str(asked.watch)
+
+
+def _without_more(state: RunState, asked: Opening) -> bool:
+    return not state.needs_no.issuperset(asked.needs_no)
+
+
+def _append_opened(site: Site, asked: Opening, data: tuple[DataRef, ...], *, before: RunState) -> tuple[DataRef, ...]:
+    """Appends the opening, and answers what the run reads: another's data where that was faster.
+
+    before: the run as it was when `data` was decided; what was opened or re-pinned since then is the other's.
+    """
+    body: dict[str, JSON] = {
+        "data": [ref.as_json() for ref in data],
+        "parent": asked.parent,
+        "parts": asked.parts,
+        "at_step": asked.at_step,
+        "watch": {site.node: str(asked.watch)} if asked.watch else {},
+        "needs_no": sorted(asked.needs_no),
+    }
+
+    def decide(state: RunState) -> Draft:
+        interval, faster = state.interval, len(state.intervals) > len(before.intervals)
+        if faster and state.timeline != max(before.timeline, 1):
+            raise Conflict(f"{asked.run} went on to timeline {state.timeline} meanwhile", advice="Open it again.")
+        same = interval is not None and [ref.commit for ref in interval.data] == [ref.commit for ref in data]
+        if interval is None or not (faster or same):
+            return Draft(kind="opened", timeline=max(state.timeline, 1), body=body)
+        if not (_unwatched(site, state, asked) or _without_more(state, asked)):
+            raise Settled(interval.data)
+        # Only where its trainer saves on this node, or what it does without, is new.
+        body["data"], body["at_step"] = [ref.as_json() for ref in interval.data], interval.at_step
+        return Draft(kind="opened", timeline=max(state.timeline, 1), body=body)
+
+    try:
+        entry = site.ledger.append(asked.run, decide, site.stamp(f"open:{secrets.token_hex(8)}"))
+    except Settled as settled:
+        answer: tuple[DataRef, ...] = settled.answer
+        return answer
+    return next(
+        interval.data for interval in site.ledger.run(asked.run).intervals if interval.sequence == entry.sequence
+    )
+
+
+def _attempt(site: Site, asked: Opening) -> str:
+    """A re-pin goes on in the running attempt: the process that asks for it has the old data open until it re-reads."""
+    state = site.ledger.run(asked.run)
+    if asked.repin and state.attempt is not None:
+        return state.attempt.id
+    attempt = new_attempt(state, Start(job=asked.job, restart=asked.restart))
+
+    def decide(state: RunState) -> Draft:
+        if attempt in state.attempts:
+            raise Settled(attempt)
+        interval = state.interval
+        body: dict[str, JSON] = {
+            "attempt": attempt,
+            "job": asked.job,
+            "directory": str(asked.watch) if asked.watch else None,
+            "data": [ref.as_json() for ref in (interval.data if interval else ())],
+        }
+        return Draft(kind="attempt", timeline=state.timeline, body=body)
+
+    with suppress(Settled):
+        site.ledger.append(asked.run, decide, site.stamp(f"attempt:{attempt}"))
+    site.progress.step("open.attempt")
+    return attempt
+
+
+def _directories(site: Site, asked: Opening) -> list[Path]:
+    """Where this attempt's saves will be found: the named one, else all of the run's on this node that are its own still.
+
+    A re-pin goes on in the running attempt, whose directories are bound to it.
+    """
+    if asked.watch is not None:
+        return [asked.watch]
+    if asked.repin:
+        return []
+    known = directories(site, site.ledger.run(asked.run))
+    bound = ((path, site.journal.directory(path)) for path in known if site.workspace.exists(path))
+    return [path for path, directory in bound if directory is None or directory.run == asked.run]
+
+
+def _bind(site: Site, run: str, watch: Path, attempt: str) -> None:
+    """From now on finds are this attempt's; what lies there is committed first, as what it was until now."""
+    bound = site.journal.directory(watch)
+    if bound is not None and bound.attempt != attempt and site.ledger.run(bound.run).exists:
+        commit_directory(site, bound.run, watch)
+    state = site.ledger.run(run)
+    site.journal.bind_directory(
+        watch,
+        Directory(run=run, timeline=state.timeline, attempt=attempt, sequence=state.sequence),
+    )

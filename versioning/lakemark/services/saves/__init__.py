@@ -1,0 +1,1 @@
+"""From what a trainer left to a record."""

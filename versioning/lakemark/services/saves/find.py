@@ -1,0 +1,297 @@
+"""Find saves: what trainers announced, then what lies in their directories unannounced."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+
+from lakemark.errors import Corrupt, LakemarkError, Refused, RunClosed, StoreUnavailable
+from lakemark.model.checkpoints.judging import STATE, whole_state
+from lakemark.model.ledger.outline import Outline
+from lakemark.model.ledger.run import RunState
+from lakemark.model.values.instants import to_text
+from lakemark.ports import Directory, Found, Site, Verdict
+from lakemark.services.ledger import announced
+from lakemark.services.saves.abandoned import Unfinished, sort_out
+from lakemark.services.saves.accept import held
+from lakemark.services.saves.commit import Commit
+from lakemark.services.saves.find_announced import commit_announced
+from lakemark.services.saves.looks import Looked, Looks
+from lakemark.services.saves.lost_ledger import for_saving
+from lakemark.services.saves.outcomes import Saves, is_there, known_as, take
+from lakemark.services.saves.side_copies import Copies
+from lakemark.services.saves.waiting import keep_note, place_of, unfinished_of, waiting_of
+
+
+def commit_found(site: Site) -> Saves:
+    """Commits every announced save of every open run, then every complete checkpoint found in watched directories.
+
+    A closed run is looked through once more after the close, before any other: what was saved while it was open is its own.
+
+    What the node committed, restored or moved aside before is known by its files and left alone, unread. One save that
+    fails does not keep the others out.
+    """
+    saves = Saves()
+    outlines, unread = runs_of(site)
+    for run in unread:
+        commit_unread(site, run, saves)
+    for one in sorted(outlines, key=lambda one: not one.closed):
+        if not to_be_looked_through(site, one):
+            continue
+        mine = Saves()
+        try:
+            state = site.ledger.run(one.run)
+        except (Corrupt, StoreUnavailable):  # its outline was known from before
+            commit_unread(site, one.run, saves)
+            continue
+        commit_run(site, state, mine)
+        _note_waiting(site, one.run, mine)
+        saves.extend(mine)
+    return saves
+
+
+def runs_of(site: Site) -> tuple[list[Outline], list[str]]:
+    """The runs that the ledger has, and names of those of which it can't say anything now, and trainers announce saves."""
+    outlines: list[Outline] = []
+    unread: set[str] = set()
+    _, why = for_saving(site)
+    for run in site.ledger.runs():
+        try:
+            outlines.append(site.ledger.outline(run))
+        except (Corrupt, StoreUnavailable):
+            unread.add(run)
+    if why is not None:
+        unread |= set(site.workspace.announcing(site.home / "spool")) - {one.run for one in outlines}
+    return outlines, sorted(unread)
+
+
+def commit_unread(site: Site, run: str, saves: Saves) -> None:
+    """Seals the announced saves of a run that the ledger can't say anything of: where its trainers save is not known then."""
+    try:
+        commit_announced(site, run, saves, inside=())
+    except LakemarkError as error:
+        saves.failed.append((site.spool(run), error))
+
+
+def commit_run(site: Site, state: RunState, saves: Saves, *, looks: Looks | None = None) -> None:
+    """The same for one run; `saves` gets what came of it. Of a run `to_be_looked_through` alone.
+
+    looks: earlier ones of this process, so that directories in which nothing changed are not read again.
+    """
+    try:
+        commit_announced(site, state.run, saves, inside=own_directories(site, state))
+    except LakemarkError as error:
+        saves.failed.append((site.spool(state.run), error))
+    for directory in directories(site, state):
+        # What is looked through once more after its close is read, whatever an earlier look came to.
+        _directory(site, state.run, directory, saves, looks=None if state.closed else looks)
+    if state.closed:
+        # Until nothing is left that only lacks room, rights or quiet: who closed it may have thought that it was kept.
+        left = [error for _, error in (*saves.failed, *saves.unsteady) if not isinstance(error, RunClosed)]
+        saves.failed[:] = [(path, error) for path, error in saves.failed if not isinstance(error, RunClosed)]
+        if not left:
+            site.journal.looked(_after_close(state), at=site.now())
+
+
+def to_be_looked_through(site: Site, state: RunState | Outline) -> bool:
+    """Whether it is open, or was closed and this node has not looked through its directories since."""
+    return state.exists and (not state.closed or site.journal.last_looked(_after_close(state)) is None)
+
+
+def _after_close(state: RunState | Outline) -> str:
+    return f"closed:{state.run}:{to_text(state.closed_at) if state.closed_at else ''}"
+
+
+def commit_directory(site: Site, run: str, directory: Path) -> Saves:
+    """The same for the announced saves of one run and one directory of it; answers what came of them."""
+    saves = Saves()
+    commit_announced(site, run, saves, inside=[*own_directories(site, site.ledger.run(run)), directory])
+    if is_looked_through(site, site.ledger.run(run), directory):
+        _directory(site, run, directory, saves)
+    return saves
+
+
+def is_looked_through(site: Site, state: RunState, directory: Path) -> bool:
+    """Whether the run's saves are looked for there: it is bound to the run, or one of its directories."""
+    bound = site.journal.directory(directory)
+    return (bound is not None and bound.run == state.run) or directory in directories(site, state)
+
+
+def find_new(site: Site, directory: Path) -> Iterator[Found]:
+    """What lies in the directory and is not known yet, in order of step. Nothing of what is known is read."""
+    return iter(_read(site, directory, lost=()).found)
+
+
+def _read(site: Site, directory: Path, *, lost: Collection[str]) -> Looked:
+    """lost: ids of records of which no sound replica is left; what lies there of them may be all that there is."""
+    looked = Looked()
+
+    def skip(paths: Sequence[Path]) -> bool:
+        record = known_as(site, paths, but=lost)
+        if record is not None:
+            looked.passed_over.append((paths[0], record))
+            looked.known.extend(paths)
+        return record is not None
+
+    def unreadable(path: Path, why: str) -> None:
+        looked.unreadable.append((path, why))
+
+    looked.found.extend(site.recogniser.find(directory, skip=skip, unreadable=unreadable))
+    return looked
+
+
+def waiting(site: Site) -> list[tuple[str, Path]]:
+    """(run, path) of announced saves not yet committed: what `status` shows."""
+    return [(run, spooled.path) for run in site.ledger.runs() for spooled in announced(site, run)]
+
+
+def directories(site: Site, state: RunState | Outline) -> Iterator[Path]:
+    """Where the run's trainers save on this node: as `run open --watch` registered it, then as `watch:` says."""
+    seen: set[Path] = set()
+    named = state.watch.get(site.node)
+    wanted = [Path(named)] if named else []
+    wanted.extend(path for one in site.watch if (path := one.directory(state.run)) is not None)
+    for path in wanted:
+        if path not in seen:
+            seen.add(path)
+            yield path
+
+
+def own_directories(site: Site, state: RunState) -> list[Path]:
+    """Where trainers of the run save or saved, here or, by attempts that moved, elsewhere; empty where nobody ever said."""
+    earlier = (Path(one.directory) for one in state.attempts.values() if one.directory)
+    return [*directories(site, state), *earlier]
+
+
+def _note_waiting(site: Site, run: str, saves: Saves) -> None:
+    try:
+        unfinished = unfinished_of(site, site.ledger.run(run), saves.incomplete)
+        keep_note(site, run, unfinished | waiting_of(site, saves.failed), before=None)
+    except LakemarkError as error:
+        saves.failed.append((place_of(site.home, run), error))
+
+
+def _directory(site: Site, run: str, directory: Path, saves: Saves, *, looks: Looks | None = None) -> None:
+    if _is_another_s(site, run, directory):
+        return
+    lost = _lost(site.ledger.run(run))
+    read = partial(_read, site, directory, lost=lost)
+    looked = read() if looks is None else looks.through(site, directory, run=run, lost=lost, read=read)
+    found = looked.found
+    saves.unreadable.extend(looked.unreadable)
+    saves.passed_over.extend(looked.passed_over)
+    whole = [one for one in found if one.verdict is Verdict.COMPLETE]
+    tried = {path for path, _ in (*saves.incomplete, *saves.failed)}
+    mine, dropped = Saves(), _dropped(whole)
+    for one in whole:
+        if one.step is not None and one.path not in tried:
+            asked = Commit(path=one.path, run=run, step=one.step, found=True, directory=directory)
+            take(site, replace(asked, dropped=dropped[one.path]), mine)
+    copies = Copies(site, run)
+    for one in whole:
+        if one.step is None and one.path not in tried:
+            _without_step(site, copies, one, mine)
+    left = [one for one in found if one.verdict is Verdict.COMPLETE or one.path not in tried]
+    _refuse(site, [one for one in left if one.verdict is Verdict.INCOMPLETE], mine)
+    saves.committed.extend(mine.committed)
+    saves.failed.extend(mine.failed)
+    saves.unsteady.extend(mine.unsteady)
+    saves.steps |= mine.steps
+    refused = {path for path, _ in mine.failed}
+    _sort(site, run, [one for one in left if one.path not in refused], mine.incomplete, saves=saves)
+    _bind(site, run, directory)
+
+
+def _lost(state: RunState) -> frozenset[str]:
+    """Records that nobody removed on purpose and of which the ledger knows no sound replica."""
+    rows = state.records.items()
+    return frozenset(
+        identity
+        for identity, found in rows
+        if found.pruned is None and not any(replica.sound for replica in found.replicas.values())
+    )
+
+
+def _dropped(whole: Sequence[Found]) -> dict[Path, frozenset[str]]:
+    """Of each: roles that every later save beside it lacks too; none where there is no later one."""
+    dropped: dict[Path, frozenset[str]] = {}
+    later: dict[str, set[str]] = {}
+    for _, group in groupby(sorted(whole, key=_backwards), key=_backwards):
+        same = list(group)
+        for one in same:
+            roles = later.get(one.framework)
+            dropped[one.path] = frozenset() if roles is None else frozenset(STATE).difference(roles)
+        for one in same:
+            if whole_state(held(one)):
+                later.setdefault(one.framework, set()).update(held(one), one.possible)
+    return dropped
+
+
+def _backwards(found: Found) -> int:
+    return -(found.step or 0)
+
+
+def _refuse(site: Site, unfinished: Sequence[Found], saves: Saves) -> None:
+    """Those that could not be kept either once they are whole: waiting does not help, so that is said at once."""
+    for one in unfinished:
+        try:
+            site.workspace.require_keepable(one.path, one.members)
+        except Refused as error:
+            saves.failed.append((one.path, error))
+            if one.step is not None:
+                saves.steps[one.path] = one.step
+        except LakemarkError:
+            continue  # it is going, or not readable: `why` says so already
+
+
+def _sort(site: Site, run: str, found: Sequence[Found], refused: list[tuple[Path, str]], *, saves: Saves) -> None:
+    """What is not whole goes to `incomplete`, or to `abandoned`."""
+    why = dict(refused)
+    rows = [
+        Unfinished(path=one.path, paths=one.paths, step=one.step, why=why.get(one.path, one.why), temporary=temporary)
+        for one in found
+        if (temporary := one.verdict is Verdict.TEMPORARY) or one.verdict is Verdict.INCOMPLETE or one.path in why
+    ]
+    steps = [
+        one.step for one in found if one.verdict is Verdict.COMPLETE and one.path not in why and one.step is not None
+    ]
+    sorted_out = sort_out(site, site.ledger.run(run), rows, newest_step=max(steps, default=None))
+    saves.incomplete.extend(sorted_out.incomplete)
+    saves.abandoned.extend(sorted_out.abandoned)
+
+
+def _is_another_s(site: Site, run: str, directory: Path) -> bool:
+    """Whether another run was opened on it, or resumed into it, since: what lies there belongs to that one now.
+
+    Also to one that was closed a moment ago, until it was looked through once more.
+    """
+    bound = site.journal.directory(directory)
+    if bound is None or bound.run == run:
+        return False
+    other = site.ledger.outline(bound.run)
+    places = directories(site, other)
+    return to_be_looked_through(site, other) and any(site.journal.directory(place) == bound for place in places)
+
+
+def _bind(site: Site, run: str, directory: Path) -> None:
+    """Whoever saves here now goes on to do so: a directory nobody bound belongs to the newest attempt from now on."""
+    state = site.ledger.run(run)
+    if state.attempt is None or not site.workspace.exists(directory):
+        return
+    bound = site.journal.directory(directory)
+    if bound is None or bound.run != run:
+        attempt = state.attempt
+        made = Directory(run=run, timeline=attempt.timeline, attempt=attempt.id, sequence=state.sequence)
+        site.journal.bind_directory(directory, made)
+
+
+def _without_step(site: Site, copies: Copies, found: Found, saves: Saves) -> None:
+    try:
+        if not copies.is_one(found):
+            saves.incomplete.append((found.path, "step unknown"))
+    except LakemarkError as error:
+        if is_there(site, found.path):
+            saves.failed.append((found.path, error))

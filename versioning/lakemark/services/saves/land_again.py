@@ -1,0 +1,102 @@
+"""Land again: a record that has lost its last sound replica gets one back from the trainer's own files.
+
+Whoever is told that a checkpoint is committed may delete it, so a record alone is no answer: there must be bytes.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+
+from lakemark.errors import LakemarkError
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
+from lakemark.model.tiers.residence import CLASSES
+from lakemark.model.values.canonical import JSON
+from lakemark.model.values.instants import to_text
+from lakemark.ports import Checkpoint, Landed, Site
+from lakemark.services.ledger import Settled, recorded, require_identity, require_writable
+from lakemark.services.tiers.verify import look, record_looks
+from lakemark.services.tiers.witness import read_back
+
+
+def sound_replica(site: Site, found: RecordState) -> Place | None:
+    """The nearest place from which somebody could restore it now, as far as this node can see: read in full, here and now.
+
+    A marker proves nothing of the bytes, and whoever is told that they are kept may delete his own. A shared tier counts
+    where the ledger calls its replica sound, and the place is the one the ledger knows and keeps what it has; where what is
+    read is news, the ledger learns it. Another node's hot counts for nothing.
+    """
+    if found.pruned is not None:
+        return None
+    here = [
+        one for one in found.replicas.values() if one.place.tier in site.tiers and one.place.node in (None, site.node)
+    ]
+    here.sort(key=lambda one: CLASSES.index(site.tiers[one.place.tier].tier_class))
+    return next((one.place for one in here if _is_sound(site, found, one)), None)
+
+
+def land_again(site: Site, found: RecordState, landed: Landed) -> None:
+    """Makes what was just landed the record's replica in hot, and records it. Raises Conflict, Refused, NoRoom.
+
+    A record that was pruned, or dropped because hot was full, is taken back first: that was decided without knowing that
+    somebody would commit it once more.
+    """
+    manifest = site.ledger.manifest(found.record.run, found.record.id)
+    site.hot.adopt(replace(landed, manifest=manifest), found.record, instead=True)
+    site.progress.step("commit.adopted")
+    if found.pruned is not None:
+        _append(site, found, "unpruned", {}, reason="its very bytes were committed again")
+        site.progress.step("commit.unpruned")
+    body: dict[str, JSON] = {
+        "tier": site.hot.place.tier,
+        "node": site.hot.place.node,
+        "linked": landed.linked,
+        "proof": "sealed",
+        "verified_at": to_text(site.now()),
+        "written_bytes": manifest.size_bytes,
+    }
+    _append(site, found, "replicated", body)
+    site.progress.step("commit.recorded")
+
+
+def stands_wrong(site: Site, held: Checkpoint) -> bool:
+    """Whether hot has a tree of that name whose bytes are not the checkpoint's: nothing may be kept for its sake."""
+    return site.hot.holds(held) and bool(read_back(site.hot, held, progress=site.progress).damages)
+
+
+def _is_sound(site: Site, found: RecordState, replica: Replica) -> bool:
+    place = replica.place
+    store = site.tiers[place.tier]
+    try:
+        require_identity(site, store)
+        if place != site.hot.place and not (replica.sound and store.expires() is None):
+            return False
+        return _is_whole(site, found, replica)
+    except LakemarkError:
+        # Whatever can't be looked at now is nobody's proof; landing once more costs room, believing it may cost the bytes.
+        return False
+
+
+def _is_whole(site: Site, found: RecordState, replica: Replica) -> bool:
+    """Read in full, again where something differs; where that is news, the ledger learns it."""
+    seen = look(site, found, replica.place)
+    if seen.error is None and seen.ok != replica.sound:
+        record_looks(site, found.record.run, [seen])
+    return seen.ok
+
+
+def _append(site: Site, found: RecordState, kind: str, body: dict[str, JSON], *, reason: str | None = None) -> None:
+    record = found.record
+
+    def decide(state: RunState) -> Draft:
+        require_writable(state)
+        if kind == "unpruned" and recorded(state, record.id).pruned is None:
+            raise Settled(None)
+        return Draft(kind=kind, timeline=record.timeline, body=body, record=record.id, reason=reason)
+
+    try:
+        # Each landing is a fact of its own: the same request as an earlier one would be that one's entry.
+        site.ledger.append(record.run, decide, site.stamp(f"{kind}:{record.id}:{site.node}:{secrets.token_hex(8)}"))
+    except Settled:
+        return

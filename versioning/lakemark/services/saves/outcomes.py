@@ -1,0 +1,92 @@
+"""Saves: what became of those that a pass found, and whether one lies there or is known already."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Self
+
+from lakemark.errors import Incomplete, InDistress, LakemarkError, NotFound, Unsteady
+from lakemark.ports import Site
+from lakemark.services.saves.abandoned import Abandoned
+from lakemark.services.saves.commit import Commit, Committed, commit
+from lakemark.services.saves.known_files import records_of
+from lakemark.services.soundness import RECOVER
+
+
+@dataclass(slots=True, kw_only=True)
+class Saves:
+    """incomplete: found and not committed, with why; judged anew at each pass. failed: (path, error) of complete ones.
+
+    lost: announced and not there any more. abandoned: what nobody goes on with; it is left where it is.
+    unreadable: directories that can't be looked into, with why. unsteady: those of `incomplete` that looked whole and were
+    being written. passed_over: (path, record) of what is known already, unread.
+    steps: of what is in `failed` and `incomplete`, where it is known.
+    """
+
+    committed: list[Committed] = field(default_factory=list)
+    incomplete: list[tuple[Path, str]] = field(default_factory=list)
+    unreadable: list[tuple[Path, str]] = field(default_factory=list)
+    lost: list[tuple[Path, str]] = field(default_factory=list)
+    abandoned: list[Abandoned] = field(default_factory=list)
+    failed: list[tuple[Path, LakemarkError]] = field(default_factory=list)
+    unsteady: list[tuple[Path, LakemarkError]] = field(default_factory=list)
+    passed_over: list[tuple[Path, str]] = field(default_factory=list)
+    steps: dict[Path, int] = field(default_factory=dict)
+
+    def extend(self, more: Self) -> None:
+        """With what became of other saves."""
+        for name in (one.name for one in fields(self) if one.name != "steps"):
+            getattr(self, name).extend(getattr(more, name))
+        self.steps |= more.steps
+
+
+def take(site: Site, asked: Commit, saves: Saves) -> None:
+    """Commits it; `saves` gets what came of it."""
+    try:
+        done = commit(site, asked)
+        if done.pending is None:
+            saves.committed.append(done)
+        else:
+            shown = f"{asked.run}@{asked.step} is sealed in {site.hot.name} and waits for its entry"
+            saves.failed.append((asked.path, InDistress(f"{shown}: {done.pending}", advice=RECOVER)))
+    except LakemarkError as error:
+        saves.steps[asked.path] = asked.step
+        if isinstance(error, Unsteady):
+            saves.unsteady.append((asked.path, error))
+        if isinstance(error, Incomplete):
+            saves.incomplete.append((asked.path, str(error)))
+        elif isinstance(error, NotFound) and not is_there(site, asked.path):
+            saves.incomplete.append((asked.path, "gone before it was committed"))
+        else:
+            saves.failed.append((asked.path, error))
+
+
+def known(site: Site, paths: Sequence[Path], *, but: Collection[str] = ()) -> bool:
+    """Whether every regular file of it is one this node committed, restored or moved aside.
+
+    but: ids of records whose files don't count as known.
+    """
+    return known_as(site, paths, but=but) is not None
+
+
+def known_as(site: Site, paths: Sequence[Path], *, but: Collection[str] = ()) -> str | None:
+    """The same, as the record that the first of its files is of; None where one of them is not known."""
+    try:
+        records = records_of(site, paths)
+    except LakemarkError:
+        return None
+    if records is None or not set(but).isdisjoint(records):
+        return None
+    return records[0]
+
+
+def is_there(site: Site, path: Path) -> bool:
+    """Also where the path is only what the names of several files begin with."""
+    if site.workspace.exists(path):
+        return True
+    try:
+        return bool(site.recogniser.judge(path).members)
+    except NotFound:
+        return False

@@ -1,0 +1,1 @@
+"""Replicas: where they are, whether they are sound, which come and go."""

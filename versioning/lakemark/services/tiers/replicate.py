@@ -1,0 +1,227 @@
+"""Replicate: copy a checkpoint to another tier, verify it there, then record it. Copy, verify, record: in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Final, TypeAlias
+
+from lakemark.errors import (
+    AnswerDamaged,
+    Corrupt,
+    LakemarkError,
+    NameTaken,
+    NoReplica,
+    NotFound,
+    Refused,
+    SourceDamaged,
+    StoreUnavailable,
+)
+from lakemark.model.ledger.entry import Contents, Draft
+from lakemark.model.ledger.measures import took
+from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
+from lakemark.model.values.canonical import JSON
+from lakemark.model.values.instants import to_text
+from lakemark.ports import Checkpoint, CheckpointStore, Site, Stored
+from lakemark.services.ledger import (
+    Settled,
+    checkpoint,
+    opened,
+    recorded,
+    require_identity,
+    require_writable,
+)
+from lakemark.services.tiers.sources import nearest, note_damage
+from lakemark.services.tiers.witness import Witness, read_back
+
+_TRIES: Final = 3
+_Put: TypeAlias = tuple[Stored, Mapping[str, JSON]]
+"""What was stored, and how long that took: copied, and proven as the tier proves."""
+
+
+class SourceAway(StoreUnavailable):
+    """No source could be read just now, which says nothing of the target."""
+
+    @property
+    def kind(self) -> str:
+        return StoreUnavailable.__name__
+
+
+def replicate(site: Site, run: str, record: str, *, to: str) -> RecordState:
+    """The record, now with a sound replica in the tier `to`. One that is there already is left alone.
+
+    Raises NotFound, Refused (pruned, tier identity, no space), NameTaken (recorded: the tier can't hold it), NoReplica (none
+    is in reach), SourceDamaged (none of those in reach is right: recorded), TargetDamaged, AnswerDamaged, StoreUnavailable.
+    """
+    found = recorded(opened(site, run), record)
+    target = site.store(to)
+    if found.pruned is not None:
+        raise Refused(
+            f"{run}@{found.record.step} is pruned ({', '.join(found.pruned)})",
+            advice=f"See `lakemark ls {run} --pruned`, and choose another record.",
+        )
+    standing = found.replicas.get(target.place)
+    if standing is not None and standing.sound:
+        return found
+    require_identity(site, target)
+    # A tree in hot that has a name and no entry yet must not be taken for one that a crash left.
+    try:
+        with site.hot.naming() if target.place.node is not None else nullcontext():
+            stored = _copy(site, found, target)
+            site.progress.step("replicate.stored")
+            _record(site, found, target, stored)
+    except NameTaken as error:
+        _refused(site, found, target, str(error))
+        raise
+    site.progress.step("replicate.recorded")
+    return recorded(site.ledger.run(run), record)
+
+
+def _copy(site: Site, found: RecordState, target: CheckpointStore) -> _Put:
+    """From the nearest replica whose bytes are right. What the target does wrong ends it: no other source would help."""
+    failures: list[LakemarkError] = []
+    for replica, store in nearest(site, found):
+        if replica.place == target.place:
+            continue
+        try:
+            require_identity(site, store)
+            held = checkpoint(site, found, tier=None if replica.place.node else store.name)
+            _require_read(site, found, replica, held)
+            return _put(site, found, replica, held, target=target)
+        except _TargetError as error:
+            raise error.error from None
+        except LakemarkError as error:
+            failures.append(error)
+    raise _none_left(found, target, failures)
+
+
+def _none_left(found: RecordState, target: CheckpointStore, failures: Sequence[LakemarkError]) -> LakemarkError:
+    """What is raised when no source was of use: one that may be later comes before one that is damaged."""
+    for error in failures:
+        if isinstance(error, StoreUnavailable):
+            return SourceAway(str(error), advice=error.advice)
+        if not isinstance(error, SourceDamaged | NotFound):
+            return error
+    shown = "; ".join(map(str, failures)) or "there is no other"
+    kind = SourceDamaged if any(isinstance(error, SourceDamaged) for error in failures) else NoReplica
+    return kind(
+        f"no replica of {found.record.run}@{found.record.step} could be copied to {target.name}: {shown}",
+        advice=f"lakemark verify {found.record.id[:12]} says which replicas are damaged.",
+    )
+
+
+class _TargetError(Exception):
+    """Around an error that is no source's."""
+
+    def __init__(self, error: LakemarkError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _put(site: Site, found: RecordState, replica: Replica, held: Checkpoint, *, target: CheckpointStore) -> _Put:
+    """Copies from this one replica. Raises _TargetError, SourceDamaged once it was read again and differed, else as read."""
+    store = site.tiers[replica.place.tier]
+    wanted = Checkpoint(record=found.record, manifest=held.manifest)
+    what = f"{found.record.run}@{found.record.step} {store.name} → {target.name}"
+    answer: LakemarkError | None = None
+    for _ in range(_TRIES):
+        witness = Witness(store, held)
+        site.progress.expect(what, held.manifest.size_bytes)
+        begun = site.seconds()
+        try:
+            stored = target.put(wanted, witness, now=site.now(), progress=site.progress)
+            return stored, took("replicated", site.seconds() - begun, size_bytes=held.manifest.size_bytes)
+        except LakemarkError as error:
+            if not witness.blamed(error):
+                raise _TargetError(error) from error
+            if not isinstance(error, Corrupt | NotFound):
+                raise
+            answer = error
+        # The bytes that came were wrong. Only the replica itself, read on its own, tells whether it is.
+        _require_sound(site, found, replica, held)
+    raise AnswerDamaged(
+        f"{what}: read {_TRIES} times with wrong bytes, though {store.name} reads back right: {answer}",
+        advice="Look at the network, the memory and the disk of this node; it is tried again by the next pass.",
+    )
+
+
+def _require_read(site: Site, found: RecordState, replica: Replica, held: Checkpoint) -> None:
+    """A replica that may not be what the ledger says is read whole before anybody goes on with it, or without it."""
+    changed = replica.place == site.hot.place and bool(site.hot.changed(held))
+    if changed or not replica.sound:
+        _require_sound(site, found, replica, held)
+
+
+def _require_sound(site: Site, found: RecordState, replica: Replica, held: Checkpoint) -> None:
+    """Reads it back and records what differs from the ledger. Raises SourceDamaged."""
+    store = site.tiers[replica.place.tier]
+    seen = read_back(store, held, progress=site.progress)
+    note_damage(site, found, replica.place, seen.damages)
+    if seen.damages:
+        first = seen.damages[0]
+        raise SourceDamaged(
+            f"{found.record.run}@{found.record.step} in {store.name}: {first.path or 'its own record'} {first.why}",
+            advice=f"lakemark verify {found.record.id[:12]} --repair makes it again from another replica.",
+        )
+
+
+def _record(site: Site, found: RecordState, target: CheckpointStore, put: _Put) -> None:
+    record = found.record
+    place = target.place
+    stored, measured = put
+    sequence = site.ledger.run(record.run).sequence
+    body: dict[str, JSON] = {
+        "tier": place.tier,
+        "node": place.node,
+        "linked": stored.linked,
+        "proof": stored.proof,
+        "verified_at": to_text(stored.verified_at),
+        "written_bytes": stored.written_bytes,
+        **measured,
+    }
+
+    def decide(state: RunState) -> Draft:
+        require_writable(state)
+        now = recorded(state, record.id)
+        if now.pruned is not None:
+            raise Refused(
+                f"{record.run}@{record.step} was pruned meanwhile", advice="Nothing to do; the copy is collected."
+            )
+        standing = now.replicas.get(place)
+        if standing is not None and standing.sound:
+            raise Settled(None)
+        contents = Contents(objects=stored.objects or None)
+        return Draft(kind="replicated", timeline=record.timeline, body=body, record=record.id, contents=contents)
+
+    try:
+        site.ledger.append(record.run, decide, site.stamp(f"replicate:{record.id}:{_key(place)}:{sequence}"))
+    except Settled:
+        return
+
+
+def _refused(site: Site, found: RecordState, target: CheckpointStore, why: str) -> None:
+    """Recorded, so that no pass tries it again and everybody sees that the record is kept there in vain."""
+    record, place = found.record, target.place
+    sequence = site.ledger.run(record.run).sequence
+
+    def decide(state: RunState) -> Draft:
+        require_writable(state)
+        if recorded(state, record.id).refused.get(place) == why:
+            raise Settled(None)
+        body: dict[str, JSON] = {"tier": place.tier, "node": place.node, "why": why}
+        return Draft(
+            kind="replica_refused",
+            timeline=record.timeline,
+            body=body,
+            record=record.id,
+        )
+
+    try:
+        site.ledger.append(record.run, decide, site.stamp(f"refused:{record.id}:{_key(place)}:{sequence}"))
+    except Settled:
+        return
+    site.progress.step("replicate.refused")
+
+
+def _key(place: Place) -> str:
+    return f"{place.tier}@{place.node}" if place.node else place.tier

@@ -1,0 +1,178 @@
+"""Where a checkpoint's bytes can be read from, nearest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from lakemark.errors import Corrupt, InDistress, LakemarkError, NoReplica, NotFound, Refused
+from lakemark.model.checkpoints.manifest import File
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
+from lakemark.model.values.instants import to_text
+from lakemark.ports import Checkpoint, CheckpointStore, Damage, Site
+from lakemark.services.ledger import Settled, checkpoint, left_out, named_again, recorded, require_identity
+from lakemark.services.tiers.witness import as_answer
+
+_DISTANCE = {"hot": 0, "warm": 1, "cold": 2}
+
+
+def nearest(site: Site, found: RecordState, *, only: str | None = None) -> list[tuple[Replica, CheckpointStore]]:
+    """Replicas this node can reach by configuration, sound ones first, then hot before warm before cold.
+
+    `only`: of that tier. Raises NotFound for an unknown tier, NoReplica where nothing is left.
+    """
+    missing = {place.tier for place in left_out(site, found) if only in (None, place.tier)}
+    if only is not None and not missing:
+        site.store(only)
+    here = [
+        (replica, site.tiers[place.tier])
+        for place, replica in found.replicas.items()
+        if place.tier in site.tiers and place.node in (None, site.node) and only in (None, place.tier)
+    ]
+    here.sort(key=lambda pair: (not pair[0].sound, _DISTANCE[pair[1].tier_class], pair[1].name))
+    if not here:
+        others = ", ".join(sorted(f"{p.tier} of {p.node}" if p.node else p.tier for p in found.replicas)) or "nowhere"
+        what = f"{found.record.run}@{found.record.step} ({found.record.id[:12]})"
+        if missing:
+            raise NoReplica(
+                f"{what} lies in {', '.join(sorted(missing))}, which lakemark.yaml of {site.node} does not name",
+                advice=named_again(missing),
+            )
+        where = f"in {only}" if only else f"that {site.node} can reach"
+        raise NoReplica(
+            f"{what} has no replica {where}; it is {others}", advice="Try on the node that has it, or another tier."
+        )
+    return here
+
+
+def candidates(site: Site, found: RecordState, *, only: str | None = None) -> Candidates:
+    """A `Fetch` over `nearest`: for each file every replica in turn."""
+    return Candidates(site, found, nearest(site, found, only=only))
+
+
+class Candidates:
+    """Opens a file from one replica after the other. A tier that is not the one the ledger knows is passed over.
+
+    Whoever asks for the next candidate says that the last one was of no use. One whose bytes came wrong, or broke off, is
+    offered once more first: a single answer proves nothing. damaged: (place, path) of what was missing or wrong twice.
+    """
+
+    def __init__(self, site: Site, found: RecordState, replicas: list[tuple[Replica, CheckpointStore]]) -> None:
+        self._site = site
+        self._found = found
+        self._replicas = replicas
+        self._usable: dict[Place, Checkpoint] = {}
+        self._away: dict[Place, LakemarkError] = {}
+        self.damaged: list[tuple[Place, str]] = []
+
+    @property
+    def refusals(self) -> list[LakemarkError]:
+        """Why tiers that are not the ledger's were passed over."""
+        return [error for error in self._away.values() if isinstance(error, Refused)]
+
+    def __call__(self, file: File) -> Iterable[tuple[Place, AbstractContextManager[BinaryIO]]]:
+        return self._each(file)
+
+    def part(self, file: File, start: int, length: int) -> Iterable[tuple[Place, AbstractContextManager[BinaryIO]]]:
+        """`length` bytes of the file from `start` on, from one replica after the other."""
+        return self._each(file, start=start, length=length)
+
+    def _each(
+        self, file: File, *, start: int = 0, length: int | None = None
+    ) -> Iterator[tuple[Place, AbstractContextManager[BinaryIO]]]:
+        for replica, store in self._replicas:
+            for last in (False, True):
+                asked = _Asked(last=last)
+                yield replica.place, self._opened(replica.place, store, file, asked=asked, part=(start, length))
+                if not asked.again:
+                    break
+
+    @contextmanager
+    def _opened(
+        self, place: Place, store: CheckpointStore, file: File, *, asked: _Asked, part: tuple[int, int | None]
+    ) -> Iterator[BinaryIO]:
+        """Raises on entering, so that whoever restores tries the next; a tier that is away is asked once."""
+        if place in self._away:
+            raise self._away[place]
+        start, length = part
+        reading = False
+        try:
+            with store.open(self._checkpoint(place, store), file, start=start, length=length) as stream:
+                reading = True
+                yield stream
+        except OSError as error:
+            ours = as_answer(error, store.name)
+            self._failed(place, file, ours, asked, reading=reading)
+            raise ours from error
+        except LakemarkError as error:
+            self._failed(place, file, error, asked, reading=reading)
+            raise
+
+    def _failed(self, place: Place, file: File, error: LakemarkError, asked: _Asked, *, reading: bool) -> None:
+        wrong = isinstance(error, Corrupt | NotFound)
+        asked.again = not asked.last and (wrong or reading)
+        if wrong and asked.last:
+            self.damaged.append((place, file.path))
+        elif not wrong and not asked.again:
+            self._away[place] = error
+
+    def _checkpoint(self, place: Place, store: CheckpointStore) -> Checkpoint:
+        if place not in self._usable:
+            require_identity(self._site, store)
+            tier = None if place.node else place.tier
+            self._usable[place] = checkpoint(self._site, self._found, tier=tier)
+        return self._usable[place]
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One attempt at one replica. again: whether the same one is worth another."""
+
+    last: bool
+    again: bool = False
+
+
+def note_suspect(site: Site, found: RecordState, place: Place, damages: Iterable[Damage]) -> None:
+    """Appends that the replica at `place` may have changed, by a look that read no bytes: nobody counts on it until one did."""
+    _note(site, found, place, list(damages), suspect=True)
+
+
+def note_damage(site: Site, found: RecordState, place: Place, damages: Iterable[Damage]) -> None:
+    """Appends what two readings of the replica at `place` agree on, where the ledger says otherwise.
+
+    No damages: it is right, which ends a suspicion. Once per state. A machine that only reads keeps it to itself.
+    """
+    _note(site, found, place, list(damages), suspect=False)
+
+
+def _note(site: Site, found: RecordState, place: Place, listed: list[Damage], *, suspect: bool) -> None:
+    if site.reads_only:
+        return
+    damaged = bool(listed) and not suspect
+    record = found.record
+
+    def decide(state: RunState) -> Draft:
+        now = recorded(state, record.id).replicas.get(place)
+        if now is None or (now.suspect, now.damaged) == (suspect, damaged):
+            raise Settled(None)
+        item = {
+            "record": record.id,
+            "tier": place.tier,
+            "node": place.node,
+            "ok": not listed,
+            "suspect": suspect,
+            "damaged": [f"{damage.path}: {damage.why}" for damage in listed[:100]],
+        }
+        return Draft(
+            kind="verified", timeline=record.timeline, body={"items": [item], "verified_at": to_text(site.now())}
+        )
+
+    where = f"{place.tier}@{place.node}:{site.node}"
+    sequence = site.ledger.run(record.run).sequence
+    try:
+        site.ledger.append(record.run, decide, site.stamp(f"damage:{record.id}:{where}:{suspect}:{damaged}:{sequence}"))
+    except (Settled, InDistress):  # reading goes on where nothing may be recorded
+        return
