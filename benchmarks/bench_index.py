@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lakemark.index import Index, Selection
 from lakemark.model.checkpoints.record import Record
-from lakemark.model.ledger.entry import Contents, Draft, Stamp, settled
+from lakemark.model.ledger.entry import Attachments, Draft, Stamp, settled
 from lakemark.model.values.canonical import canonical
 
 RUN = "bench"
@@ -70,7 +70,7 @@ class Made:
         if sequence == 1:
             draft = Draft(kind="opened", timeline=1)
         elif sequence % 2 == 0:
-            draft = Draft(kind="committed", timeline=1, contents=Contents(record=record), body={"tier": "hot"})
+            draft = Draft(kind="committed", timeline=1, contents=Attachments(record=record), body={"tier": "hot"})
         else:
             draft = Draft(kind="replicated", timeline=1, record=record.id, body={"tier": "warm", "node": None})
         entry = settled(draft, branch=RUN, sequence=sequence, stamp=stamp)

@@ -16,7 +16,7 @@ from lakemark.adapters.git.ledger import GitLedger, Remote, init
 from lakemark.index import Index
 from lakemark.model.checkpoints.manifest import File, Manifest
 from lakemark.model.checkpoints.record import record_for
-from lakemark.model.ledger.entry import Contents, Draft, Stamp
+from lakemark.model.ledger.entry import Attachments, Draft, Stamp
 
 RUN = "bench"
 START = datetime(2026, 11, 26, tzinfo=UTC)
@@ -30,12 +30,14 @@ def drafts(number: int) -> list[Draft]:
     record = record_for(manifest, run=RUN, timeline=1, step=number, saved_at=START, node="node-a")
     objects = {digest: digest[32:], "dir": digest[32:]}
     return [
-        Draft(kind="committed", timeline=1, contents=Contents(record=record, manifest=manifest), body={"tier": "hot"}),
+        Draft(
+            kind="committed", timeline=1, contents=Attachments(record=record, manifest=manifest), body={"tier": "hot"}
+        ),
         Draft(
             kind="replicated",
             timeline=1,
             record=record.id,
-            contents=Contents(objects=objects),
+            contents=Attachments(objects=objects),
             body={"tier": "warm", "node": None, "verified_at": "2026-11-26T00:00:00Z"},
         ),
     ]

@@ -27,7 +27,7 @@ from lakemark.adapters.dvc import layout
 from lakemark.adapters.dvc.store import DvcStore
 from lakemark.adapters.s3.objects import S3Blobs
 from lakemark.adapters.s3.place import Credentials, S3Place
-from lakemark.contract.store import Shelf
+from lakemark.contract.store import StoreUnderCheck
 from lakemark.ports import Checkpoint
 from lakemark.site import digests_of
 
@@ -63,7 +63,7 @@ class Counted:
 def checkpoint(step: int) -> tuple[Checkpoint, dict[str, bytes]]:
     """A record of two files, and the objects it has in a tier, by key."""
     contents = {name: f"{name} of {step}".encode() for name in ("weights.bin", "optimizer.bin")}
-    bare = Shelf(store=None, digests=digests_of, now=NOW, run="bench").checkpoint(contents, step=step)
+    bare = StoreUnderCheck(store=None, digests=digests_of, now=NOW, run="bench").checkpoint(contents, step=step)
     objects, found = {}, {}
     for file in bare.manifest.regular:
         name = layout.dir_name(contents[file.path]).removesuffix(layout.DIR)

@@ -11,7 +11,7 @@ import lakefs_client
 from lakefs_client import models
 from lakefs_client.client import LakeFSClient
 
-from lakemark.adapters.lakefs.versions import LakeFS
+from lakemark.adapters.lakefs.versions import LakeFSVersions
 from lakemark.ports.data import DataVersions
 
 TIMEOUT = (5, 60)
@@ -32,8 +32,8 @@ class LakefsServer:
         keys = {"username": self.access_key_id, "password": self.secret_access_key}
         return LakeFSClient(lakefs_client.Configuration(host=self.endpoint, **keys))
 
-    def data(self, **settings) -> LakeFS:
-        return LakeFS(self.endpoint, self.access_key_id, self.secret_access_key, **settings)
+    def data(self, **settings) -> LakeFSVersions:
+        return LakeFSVersions(self.endpoint, self.access_key_id, self.secret_access_key, **settings)
 
     def scratch(self, data: DataVersions | None = None) -> "LakefsScratch":
         """A new repository with one commit of three objects on `main`."""

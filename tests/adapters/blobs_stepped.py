@@ -6,7 +6,7 @@ from threading import RLock
 from lakemark.adapters.disk.objects import Names
 from lakemark.adapters.dvc.removals import Patience
 from lakemark.errors import NotFound
-from lakemark.ports.store import Usage
+from lakemark.ports.store import TierUsage
 
 
 class Hours:
@@ -120,7 +120,7 @@ class MemoryBlobs:
         return 0
 
     def space(self):
-        return Usage(used_bytes=None, capacity_bytes=None)
+        return TierUsage(used_bytes=None, capacity_bytes=None)
 
     def takes_wrong_checksum(self, key):
         return False

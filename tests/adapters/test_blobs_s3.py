@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakemark.adapters.disk.digests import Digester, Verified
+from lakemark.adapters.disk.digests import Digester, VerifiedStream
 from lakemark.adapters.disk.objects import TooLate
 from lakemark.adapters.dvc.store import DvcStore
 from lakemark.adapters.s3.objects import PART_BYTES, S3Blobs
@@ -41,7 +41,7 @@ def file_of(content, path="weights.bin"):
 
 
 def verified(content, file):
-    return Verified(io.BytesIO(content), file, part_size_bytes=64 * 2**20)
+    return VerifiedStream(io.BytesIO(content), file, part_size_bytes=64 * 2**20)
 
 
 @pytest.fixture

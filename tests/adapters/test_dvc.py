@@ -22,7 +22,7 @@ from lakemark.adapters.dvc.claims import Claims, Used
 from lakemark.adapters.dvc.collect import Collector
 from lakemark.adapters.dvc.removals import WAIT_SECONDS, Going, Patience
 from lakemark.adapters.dvc.store import DvcStore
-from lakemark.contract.store import Shelf, source
+from lakemark.contract.store import StoreUnderCheck, source
 from lakemark.errors import Corrupt, NoRoom, NotFound, Refused, StoreUnavailable
 from lakemark.ports import Quiet
 from tests.adapters.blobs_stepped import Hours
@@ -55,7 +55,7 @@ def cold(root):
 
 
 def checkpoint_of(contents=CONTENTS, step=1):
-    return Shelf(store=None, digests=digests, now=NOW, run="run").checkpoint(contents, step=step)
+    return StoreUnderCheck(store=None, digests=digests, now=NOW, run="run").checkpoint(contents, step=step)
 
 
 def put(store, contents=CONTENTS, *, step=1, now=NOW):

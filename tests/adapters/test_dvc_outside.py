@@ -9,7 +9,7 @@ import pytest
 
 from lakemark.adapters.dvc import layout as dvc_layout
 from lakemark.contract import Broken, store
-from lakemark.contract.store import Shelf, source
+from lakemark.contract.store import StoreUnderCheck, source
 from lakemark.errors import Corrupt, Refused
 from tests.adapters.test_dvc import CONTENTS, HOUR, NOW, QUIET, checkpoint_of, object_path, put, sound, store_at
 from tests.contract.store_places import digests
@@ -131,7 +131,7 @@ def test_strangers_among_the_names_are_passed_over_and_told(cold, root):
     assert all((root / name).exists() for name in strangers)
     check = next(check for check in store.CHECKS if check.name == "names")
     with pytest.raises(Broken, match="6 name"):
-        check.run(Shelf(store=cold, digests=digests, now=NOW))
+        check.run(StoreUnderCheck(store=cold, digests=digests, now=NOW))
 
 
 def test_a_mark_that_can_t_be_read_gives_its_object_a_whole_grace_anew(cold, root):

@@ -20,7 +20,7 @@ from lakemark.adapters.git.ledger import GitLedger, Remote, init
 from lakemark.errors import Corrupt, Denied, Misconfigured, NotFound, Refused, Usage
 from lakemark.model.checkpoints.manifest import File, Manifest
 from lakemark.model.checkpoints.record import DataRef, record_for
-from lakemark.model.ledger.entry import SITE, Contents, Draft, Stamp
+from lakemark.model.ledger.entry import SITE, Attachments, Draft, Stamp
 from lakemark.model.ledger.run import Place
 from lakemark.model.runs.timeline import as_of
 
@@ -63,14 +63,14 @@ class Told:
         manifest = Manifest(files=files)
         record = record_for(manifest, run=RUN, timeline=timeline, step=step, saved_at=START, node="node-a")
         record = replace(record, **changes)
-        contents = Contents(record=record, manifest=manifest)
+        contents = Attachments(record=record, manifest=manifest)
         self.add(Draft(kind="committed", timeline=timeline, contents=contents, body={"tier": "hot"}))
         return record
 
     def replicate(self, record, tier="warm", **named):
         objects = {f"{record.step:064x}": f"{record.step:032x}", "dir": f"{record.step + 1:032x}"}
         body = {"tier": tier, "node": None}
-        draft = Draft(kind="replicated", timeline=1, record=record.id, contents=Contents(objects=objects), body=body)
+        draft = Draft(kind="replicated", timeline=1, record=record.id, contents=Attachments(objects=objects), body=body)
         return self.add(draft, **named)
 
     def forget_copies(self):
@@ -275,7 +275,7 @@ def test_the_entry_that_jumped_is_suspect_for_every_reader(told):
         manifest = Manifest(files=(File(path="w", digest=f"{number:064x}"),))
         record = record_for(manifest, run=RUN, timeline=1, step=number, saved_at=at, node="node-a")
         told.add(
-            Draft(kind="committed", timeline=1, contents=Contents(record=record, manifest=manifest)),
+            Draft(kind="committed", timeline=1, contents=Attachments(record=record, manifest=manifest)),
             minutes=60 * number + away,
         )
         records.append(record.id)
@@ -498,7 +498,7 @@ def test_references_are_read_from_packed_refs_too(told):
     assert told.ledger.tips() == {RUN: tip}
     told.commit(20)
     assert (told.ledger.tips()[RUN], told.ledger.runs()) == (told.ledger.revision(RUN, 4), (RUN,))
-    with pytest.raises(git_refs.Moved):
+    with pytest.raises(git_refs.ReferenceMoved):
         git_refs.move(told.path, f"{git_refs.TAGS}{1:012x}", None, tip)
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from lakefs_client import models
 
-from lakemark.adapters.lakefs.server import Said, Server
+from lakemark.adapters.lakefs.server import LakeFSServer, Said
 from lakemark.errors import Conflict, DataGone, NotFound, Refused, StoreUnavailable, Usage
 from lakemark.ports.data import PinAsked, Strength
 from tests.lakefs_scratch import TIMEOUT
@@ -58,7 +58,7 @@ def many(lakefs):
 
 
 def paged(size):
-    class Paged(Server):
+    class Paged(LakeFSServer):
         page = size
 
     return Paged
@@ -78,7 +78,7 @@ def test_history_goes_on_behind_a_page(lakefs, scratch):
         assert [one.id for one in server.history(scratch.repository, expected[0])] == expected, page
 
 
-class Counting(Server):
+class Counting(LakeFSServer):
     """Counts what is asked, by the method of the client."""
 
     def __init__(self, *given, **named):
@@ -178,7 +178,7 @@ def test_a_branch_does_not_follow_a_commit_that_has_no_tree(scratch):
     assert scratch.data.head(scratch.repository, "main") == before
 
 
-class LostAnswer(Server):
+class LostAnswer(LakeFSServer):
     """Its commits happen, and nobody hears of it."""
 
     def record(self, *given, **named):
@@ -186,7 +186,7 @@ class LostAnswer(Server):
         raise StoreUnavailable("broken off", advice="Try again.")
 
 
-class Interrupted(Server):
+class Interrupted(LakeFSServer):
     """Somebody else commits just before."""
 
     def __init__(self, *given, between, **named):
@@ -205,7 +205,7 @@ class Slower(Interrupted):
 
     def record(self, *given, **named):
         if self.raced:
-            return Server.record(self, *given, **named)
+            return LakeFSServer.record(self, *given, **named)
         self.between()
         self.raced = True
         return Said(500, "predicate failed")

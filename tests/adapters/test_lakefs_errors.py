@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakemark.adapters.lakefs.errors import error_for, said
-from lakemark.adapters.lakefs.versions import LakeFS
+from lakemark.adapters.lakefs.versions import LakeFSVersions
 from lakemark.errors import (
     Conflict,
     DataGone,
@@ -97,7 +97,7 @@ def answering():
 
 
 def data(endpoint, **settings):
-    return LakeFS(endpoint, "key", "secret", **settings)
+    return LakeFSVersions(endpoint, "key", "secret", **settings)
 
 
 def test_nobody_listens(free_port):
@@ -143,7 +143,7 @@ def test_a_body_that_breaks_off_is_no_body(answering):
 
 def test_wrong_keys_are_denied(lakefs):
     with pytest.raises(Denied) as caught:
-        LakeFS(lakefs.endpoint, "AKIAnobody", "wrong").head("data", "main")
+        LakeFSVersions(lakefs.endpoint, "AKIAnobody", "wrong").head("data", "main")
     assert "LAKEFS_SECRET_ACCESS_KEY" in caught.value.advice
     assert "wrong" not in json.dumps(caught.value.as_json())
 

@@ -12,7 +12,7 @@ import lakefs_client
 import pytest
 
 from lakemark.adapters.lakefs.pins import GUARD_PATH, RELEASED, Pins, guard
-from lakemark.adapters.lakefs.server import Server
+from lakemark.adapters.lakefs.server import LakeFSServer
 from lakemark.errors import Conflict, Denied, NotFound, Refused, StoreUnavailable, Usage
 from lakemark.ports.data import PinAsked, Strength
 from tests.services_fixtures import LAKEFS_SERVERS
@@ -35,7 +35,7 @@ class Died(BaseException):
     """As SIGKILL: nothing of the caller runs after it."""
 
 
-class DyingServer(Server):
+class DyingServer(LakeFSServer):
     """A server whose caller dies at its `at`-th request: before it is sent, or before its answer is read."""
 
     def __init__(self, *given, at, sent, **named):
@@ -62,7 +62,7 @@ def scratch(lakefs):
     return lakefs.scratch()
 
 
-def pins_on(lakefs, kind=Server, **named):
+def pins_on(lakefs, kind=LakeFSServer, **named):
     server = kind(lakefs.endpoint, lakefs.access_key_id, lakefs.secret_access_key, timeout_seconds=(5, 60), **named)
     return Pins(server, settle_seconds=8)
 
@@ -153,7 +153,7 @@ def test_a_release_cleans_up_after_a_pin_that_never_was(lakefs, scratch, pins, f
     assert left_behind(scratch, name) == set()
 
 
-class Says404(Server):
+class Says404(LakeFSServer):
     """What is between us and the server says that no branch is there; its lists are right."""
 
     def head(self, *_):
@@ -250,10 +250,10 @@ def test_where_every_branch_is_protected_the_pin_is_plain(lakefs, pins):
 
 
 def server_of(lakefs):
-    return Server(lakefs.endpoint, lakefs.access_key_id, lakefs.secret_access_key, timeout_seconds=(5, 60))
+    return LakeFSServer(lakefs.endpoint, lakefs.access_key_id, lakefs.secret_access_key, timeout_seconds=(5, 60))
 
 
-class OpenGuards(Server):
+class OpenGuards(LakeFSServer):
     """Every guard it makes stands open, as if the server ran no actions."""
 
     def make_branch(self, repository, branch, commit, **named):
@@ -287,7 +287,7 @@ def test_a_plain_pin_is_guarded_once_that_is_possible(lakefs, pins):
     assert left_behind(scratch, "pin-x-abcd") == set()
 
 
-class NoActions(Server):
+class NoActions(LakeFSServer):
     """Lets any branch go, as a server that runs no actions does."""
 
     def drop_branch(self, repository, branch, **named):
@@ -323,7 +323,7 @@ def test_a_guard_is_tried_and_what_lets_go_is_plain_and_not_lost(lakefs, pins):
     assert again.strength is Strength.GUARDED
 
 
-class Limited(Server):
+class Limited(LakeFSServer):
     """Answers what is asked by the client's methods in `forbidden` as a server does whose user has no right to it."""
 
     forbidden = frozenset()
@@ -366,7 +366,7 @@ def test_who_may_only_read_is_told_that_it_is_a_right(lakefs):
     assert seen["pin-x-abcd"].strength is Strength.NONE
 
 
-class SlowRules(Server):
+class SlowRules(LakeFSServer):
     """A server whose protection rules hold only after so many tries."""
 
     def __init__(self, *given, tries, **named):

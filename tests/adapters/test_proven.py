@@ -15,7 +15,7 @@ from lakemark.adapters.hot.named_trees import Shelf
 from lakemark.errors import Corrupt, Refused
 from lakemark.model.checkpoints.manifest import File, Manifest
 from lakemark.model.checkpoints.record import Record, record_for
-from lakemark.model.ledger.entry import Contents, Draft, Entry
+from lakemark.model.ledger.entry import Attachments, Draft, Entry
 from tests.adapters.test_git_ledger import RUN, START, Told, git
 
 PART = 4
@@ -64,7 +64,9 @@ def forged(path, files):
 @pytest.fixture
 def told(tmp_path):
     found = Told(tmp_path / "ledger.git")
-    draft = Draft(kind="committed", timeline=1, contents=Contents(record=RECORD, manifest=RIGHT), body={"tier": "hot"})
+    draft = Draft(
+        kind="committed", timeline=1, contents=Attachments(record=RECORD, manifest=RIGHT), body={"tier": "hot"}
+    )
     found.add(draft)
     return found
 
@@ -111,7 +113,7 @@ def test_the_right_one(told):
 def test_a_manifest_of_another_record_is_not_appended(told):
     record = record_for(OTHER, run=RUN, timeline=1, step=20, saved_at=START, node="node-a")
     with pytest.raises(Refused):
-        told.add(Draft(kind="committed", timeline=1, contents=Contents(record=record, manifest=RIGHT)))
+        told.add(Draft(kind="committed", timeline=1, contents=Attachments(record=record, manifest=RIGHT)))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import lakefs_client
 import pytest
 
 from lakemark.adapters.git.trees import git_errors
-from lakemark.adapters.lakefs.server import Server
+from lakemark.adapters.lakefs.server import LakeFSServer
 from lakemark.adapters.node.journal import SqliteJournal
 from lakemark.adapters.s3.objects import S3Blobs
 from lakemark.adapters.s3.place import Credentials, S3Place
@@ -28,14 +28,14 @@ def raising(error):
 
 @ours
 def test_lakefs(error):
-    server = Server("http://127.0.0.1:9", "a", "b", timeout_seconds=(1.0, 1.0))
+    server = LakeFSServer("http://127.0.0.1:9", "a", "b", timeout_seconds=(1.0, 1.0))
     with pytest.raises(type(error)) as raised:
         server.ask(raising(error), about="a branch")
     assert raised.value is error
 
 
 def test_an_answer_that_lakefs_own_client_chokes_on_is_the_server_s():
-    server = Server("http://127.0.0.1:9", "a", "b", timeout_seconds=(1.0, 1.0))
+    server = LakeFSServer("http://127.0.0.1:9", "a", "b", timeout_seconds=(1.0, 1.0))
 
     def call(**_):
         lakefs_client.ApiClient().sanitize_for_serialization(object())

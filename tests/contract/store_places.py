@@ -10,7 +10,7 @@ from lakemark.adapters.disk.directory_objects import DirectoryBlobs
 from lakemark.adapters.dvc import layout as dvc_layout
 from lakemark.adapters.dvc.store import DvcStore
 from lakemark.adapters.hot.store import TreeStore
-from lakemark.contract.store import LEDGER, Shelf
+from lakemark.contract.store import LEDGER, StoreUnderCheck
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 
@@ -88,10 +88,10 @@ class Buckets:
         store.blobs.replace(key, bytes(data))
 
 
-def shelf_of(places) -> Shelf:
+def shelf_of(places) -> StoreUnderCheck:
     store = places.store()
     store.claim(LEDGER, now=NOW)
-    return Shelf(
+    return StoreUnderCheck(
         store=store,
         digests=digests,
         again=places.store,

@@ -9,7 +9,7 @@ import pytest
 from lakemark.adapters.disk.digests import Digester
 from lakemark.contract.data import CHECKS as DATA_CHECKS
 from lakemark.contract.store import CHECKS as STORE_CHECKS
-from lakemark.contract.store import LEDGER, Shelf
+from lakemark.contract.store import LEDGER, StoreUnderCheck
 from lakemark.errors import Refused
 from tests.support.contract.hot import CHECKS as HOT_CHECKS
 from tests.support.contract.hot import Bench
@@ -87,7 +87,7 @@ def shared_shelf():
         digest = next(file.digest for file in checkpoint.manifest.files if file.path == path)
         held.objects[digest] = bytes([held.objects[digest][0] ^ 1]) + held.objects[digest][1:]
 
-    made = Shelf(
+    made = StoreUnderCheck(
         store=store(held),
         digests=digests,
         again=lambda: store(held),
@@ -114,7 +114,7 @@ def hot_shelf():
         disk.write(place, bytes([data[0] ^ 1]) + data[1:])
 
     store.claim(LEDGER, now=NOW)
-    return Shelf(
+    return StoreUnderCheck(
         store=store,
         digests=digests,
         again=store.restarted,

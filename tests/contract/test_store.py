@@ -8,7 +8,7 @@ import pytest
 
 from lakemark.adapters.disk.directory_objects import DirectoryBlobs
 from lakemark.contract import Broken, blobs, store
-from lakemark.ports import Damage, Expiry, Listing, Quiet, Stored, Usage
+from lakemark.ports import Damage, Expiry, Listing, Quiet, Stored, TierUsage
 from tests.contract.store_places import NOW, Buckets, Directories, Trees, shelf_of
 from tests.support.contract import hot
 
@@ -123,7 +123,7 @@ class Careless:
         return Listing(records=tuple(self.kept), complete=True)
 
     def usage(self):
-        return Usage(used_bytes=-1, capacity_bytes=None)
+        return TierUsage(used_bytes=-1, capacity_bytes=None)
 
     def expires(self):
         return Expiry(rule="after-a-week")
@@ -140,7 +140,7 @@ class Careless:
 
 @by_name
 def test_the_checks_see_a_careless_store(tmp_path, check):
-    shelf = store.Shelf(
+    shelf = store.StoreUnderCheck(
         store=Careless(),
         digests=lambda content, size: ("0" * 64, ()),
         again=Careless,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakemark.data import filesystem, paths
-from lakemark.data.cache import Cache, NoRoom, key_of
+from lakemark.data.cache import Cache, CacheFull, key_of
 from tests.data.faulty import COMMIT
 
 KEY = key_of("an object")
@@ -86,7 +86,7 @@ def test_the_oldest_of_a_shelf_goes_first(cache):
 
 
 def test_larger_than_the_cache(cache):
-    with pytest.raises(NoRoom, match="are more than"):
+    with pytest.raises(CacheFull, match="are more than"):
         put(cache, KEY, bytes(11 * 2**20))
 
 
@@ -94,7 +94,7 @@ def test_a_full_disk(cache):
     def full(_stream):
         raise OSError(errno.ENOSPC, "full")
 
-    with pytest.raises(NoRoom):
+    with pytest.raises(CacheFull):
         cache.get(KEY, 5, full)
 
 

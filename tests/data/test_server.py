@@ -1,7 +1,7 @@
 import pytest
 
 from lakemark.data import DataError, DataGone, filesystem
-from lakemark.data.cache import NoRoom
+from lakemark.data.cache import CacheFull
 from tests.data.faulty import COMMIT
 
 A = f"lakefs://data/{COMMIT}/a"
@@ -81,9 +81,9 @@ def test_a_failing_disk_is_not_the_networks_fault(fs, faulty):
     reader, _, _ = fs._at(A)
 
     def full(_):
-        raise NoRoom(28, "full")
+        raise CacheFull(28, "full")
 
-    with pytest.raises(NoRoom):
+    with pytest.raises(CacheFull):
         fs._server.fetch("data", COMMIT, reader.stat("a"), full, start=0, length=10)
     assert len(faulty.ranges) == 1
 

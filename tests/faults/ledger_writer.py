@@ -8,7 +8,7 @@ from pathlib import Path
 from lakemark.adapters.git.ledger import GitLedger, Remote
 from lakemark.model.checkpoints.manifest import File, Manifest
 from lakemark.model.checkpoints.record import record_for
-from lakemark.model.ledger.entry import Contents, Draft, Stamp
+from lakemark.model.ledger.entry import Attachments, Draft, Stamp
 
 RUN = "written"
 START = datetime(2026, 11, 26, tzinfo=UTC)
@@ -22,13 +22,15 @@ def drafts(node: str, number: int):
     record = record_for(manifest, run=RUN, timeline=1, step=number, saved_at=START, node=node)
     yield (
         "commit",
-        Draft(kind="committed", timeline=1, contents=Contents(record=record, manifest=manifest), body={"tier": "hot"}),
+        Draft(
+            kind="committed", timeline=1, contents=Attachments(record=record, manifest=manifest), body={"tier": "hot"}
+        ),
     )
     objects = {digest: digest[:32], "dir": digest[32:]}
     body = {"tier": "cold", "node": None}
     yield (
         "replicate",
-        Draft(kind="replicated", timeline=1, record=record.id, contents=Contents(objects=objects), body=body),
+        Draft(kind="replicated", timeline=1, record=record.id, contents=Attachments(objects=objects), body=body),
     )
 
 

@@ -24,7 +24,7 @@ REPEATED = zstd.MAGIC + b"\x00\x58" + (1 | 1 << 1 | 70_000 << 3).to_bytes(3, "li
 def test_compressed(name):
     frame = base64.b64decode(FRAMES[name])
     assert zstd.decompress(frame, limit_bytes=len(TEXT)) == TEXT
-    with pytest.raises(zstd.Damaged):
+    with pytest.raises(zstd.ZstdDamaged):
         zstd.decompress(frame, limit_bytes=len(TEXT) - 1)
     assert zstd.length(io.BytesIO(frame), len(frame)) == len(frame)
 
@@ -32,7 +32,7 @@ def test_compressed(name):
 def test_raw_and_repeated_blocks():
     assert zstd.decompress(RAW, limit_bytes=100) == b"hello"
     assert zstd.decompress(REPEATED, limit_bytes=100_000) == b"z" * 70_000
-    with pytest.raises(zstd.Damaged, match="more than 100 bytes"):
+    with pytest.raises(zstd.ZstdDamaged, match="more than 100 bytes"):
         zstd.decompress(REPEATED, limit_bytes=100)
 
 
@@ -40,12 +40,12 @@ def test_raw_and_repeated_blocks():
 def test_cut_or_damaged_anywhere_it_says_so_or_answers(name):
     frame = base64.b64decode(FRAMES[name])
     for at in range(len(frame)):
-        with pytest.raises(zstd.Damaged):
+        with pytest.raises(zstd.ZstdDamaged):
             zstd.decompress(frame[:at], limit_bytes=10_000)
         assert zstd.length(io.BytesIO(frame[:at]), at) is None
         for bit in (1, 64):
             try:
                 found = zstd.decompress(frame[:at] + bytes([frame[at] ^ bit]) + frame[at + 1 :], limit_bytes=10_000)
-            except zstd.Damaged:
+            except zstd.ZstdDamaged:
                 continue
             assert len(found) <= 10_000

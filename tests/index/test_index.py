@@ -14,7 +14,7 @@ from lakemark.errors import Corrupt, NoRecordAsOf, NotFound, Usage
 from lakemark.index import Index, Selection
 from lakemark.index.database import VERSION
 from lakemark.model.checkpoints.record import record_for
-from lakemark.model.ledger.entry import SITE, Contents, Draft
+from lakemark.model.ledger.entry import SITE, Attachments, Draft
 from lakemark.model.ledger.fold import fold
 from lakemark.model.ledger.run import Place
 from lakemark.model.runs.timeline import as_of, forked_from, latest, segments
@@ -53,7 +53,7 @@ def committed(number, step, timeline=1, minutes=None):
     held = manifest(number)
     saved_at = START + timedelta(minutes=number if minutes is None else minutes)
     record = record_for(held, run=RUN, timeline=timeline, step=step, saved_at=saved_at, node="node-a")
-    draft = Draft(kind="committed", timeline=timeline, contents=Contents(record=record), body={"tier": "hot"})
+    draft = Draft(kind="committed", timeline=timeline, contents=Attachments(record=record), body={"tier": "hot"})
     return settle(draft, number, stamp(number, number if minutes is None else minutes))
 
 
@@ -298,7 +298,7 @@ def ledger_with_entries(path, **named):
             kind=entry.kind,
             timeline=1,
             body=entry.body,
-            contents=Contents(record=contents.record, manifest=manifest(number)),
+            contents=Attachments(record=contents.record, manifest=manifest(number)),
         )
         ledger.append(RUN, lambda _, draft=draft: draft, stamp(number, number))
     ledger.append_site(
@@ -345,7 +345,7 @@ def test_runs_not_asked_for_lately_go_from_memory_and_come_back_the_same(tmp_pat
         for name in names:
             held = manifest(number)
             made = record_for(held, run=name, timeline=1, step=number, saved_at=START, node="node-a")
-            draft = Draft(kind="committed", timeline=1, contents=Contents(record=made, manifest=held))
+            draft = Draft(kind="committed", timeline=1, contents=Attachments(record=made, manifest=held))
             few.append(name, lambda _, draft=draft: draft, stamp(number, number))
     states = {name: few.run(name) for name in names}
     assert few.run("c") is states["c"]
@@ -363,7 +363,7 @@ def test_runs_not_asked_for_lately_go_from_memory_and_come_back_the_same(tmp_pat
 def append_committed(ledger, run, number):
     held = manifest(number)
     made = record_for(held, run=run, timeline=1, step=number, saved_at=START, node="node-a")
-    draft = Draft(kind="committed", timeline=1, contents=Contents(record=made, manifest=held))
+    draft = Draft(kind="committed", timeline=1, contents=Attachments(record=made, manifest=held))
     return ledger.append(run, lambda _: draft, stamp(number, number))
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from hashlib import sha256
 
 from lakemark.model.checkpoints.record import DataRef, Record, record_for
-from lakemark.model.ledger.entry import SITE, Contents, Draft, Entry, Means, Signer, Stamp, settled
+from lakemark.model.ledger.entry import SITE, Attachments, Draft, Entry, Means, Signer, Stamp, settled
 from lakemark.model.ledger.measures import took
 from lakemark.model.ledger.requests import Requests
 from lakemark.model.values.canonical import canonical
@@ -36,7 +36,7 @@ FORK = {"timeline": 1, "step": 100, "record": FIRST.id}
 def _committed(record):
     body = {"attempt": "a1", "supersedes": None, "conflicts_with": None, "linked": True, "source": "/out", **HOT}
     body |= took("landed", 0.125, size_bytes=record.size_bytes)
-    return Draft(kind="committed", timeline=1, body=body, contents=Contents(record=record), saved_at=record.saved_at)
+    return Draft(kind="committed", timeline=1, body=body, contents=Attachments(record=record), saved_at=record.saved_at)
 
 
 def _one(kind, record, *, reason=None, timeline=1, contents=None, **body):
@@ -91,7 +91,7 @@ OF_RUN = [
         timeline=1,
         body={"data": [ref.as_json() for ref in _BOUND.data]},
         record=FIRST.id,
-        contents=Contents(record=_BOUND),
+        contents=Attachments(record=_BOUND),
         reason="the log says so",
     ),
     *(
@@ -120,7 +120,7 @@ OF_RUN = [
         FIRST,
         reason="the evaluation of Monday",
         metrics={"mmlu": 0.25},
-        contents=Contents(record=_MEASURED),
+        contents=Attachments(record=_MEASURED),
     ),
     _one(
         "restored",
@@ -273,10 +273,10 @@ def lines(branch, drafts):
         entry = settled(draft, branch=branch, sequence=number, stamp=stamp)
         if draft.kind == UNKNOWN:
             entry = dataclasses.replace(entry, extra={"seal": {"by": ["x", 1.5, True]}, "ünseen": None})
-        yield line(entry, draft.contents or Contents())
+        yield line(entry, draft.contents or Attachments())
 
 
-def line(entry: Entry, contents: Contents) -> bytes:
+def line(entry: Entry, contents: Attachments) -> bytes:
     record = contents.record
     return canonical({"entry": entry.as_json(), "record": None if record is None else record.as_json()})
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lakemark.model.checkpoints.manifest import File, Manifest
 from lakemark.model.checkpoints.record import DataRef, record_for
-from lakemark.model.ledger.entry import Contents, Draft, Stamp, settled
+from lakemark.model.ledger.entry import Attachments, Draft, Stamp, settled
 from lakemark.model.ledger.fold import apply
 from lakemark.model.ledger.run import RunState
 from lakemark.model.values.instants import to_text
@@ -48,7 +48,7 @@ class Running:
         sequence = self.state.sequence + 1
         stamp = Stamp(at=self.now, node=node or self.node, actor="ana@n1", request=f"r{sequence}", clock=clock)
         entry = settled(draft, branch=self.state.run, sequence=sequence, stamp=stamp)
-        apply(self.state, entry, contents or Contents())
+        apply(self.state, entry, contents or Attachments())
         self.entries.append(entry)
         return entry
 
@@ -74,7 +74,9 @@ class Running:
             metrics=metrics or {},
             supersedes=fields.pop("supersedes", None),
         )
-        self.add("committed", when=when, clock=clock, node=node, contents=Contents(record=record), tier="hot", **fields)
+        self.add(
+            "committed", when=when, clock=clock, node=node, contents=Attachments(record=record), tier="hot", **fields
+        )
         return self.state.records[record.id]
 
     def replicate(self, found, tier, *, when=None, node=None):

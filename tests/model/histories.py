@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lakemark.model.checkpoints.manifest import File, Manifest
 from lakemark.model.checkpoints.record import DataRef, record_for
-from lakemark.model.ledger.entry import Contents, Draft, Entry, Means, Stamp, parsed, settled
+from lakemark.model.ledger.entry import Attachments, Draft, Entry, Means, Stamp, parsed, settled
 from lakemark.model.ledger.fold import apply
 from lakemark.model.ledger.run import RunState
 from lakemark.model.values.canonical import canonical
@@ -17,7 +17,7 @@ START = datetime(2026, 11, 26, tzinfo=UTC)
 RUN = "drawn"
 TIERS = ("hot", "warm", "cold")
 
-History = list[tuple[Entry, Contents]]
+History = list[tuple[Entry, Attachments]]
 
 
 def manifest(content: int) -> Manifest:
@@ -29,15 +29,15 @@ def stamp(sequence: int, minutes: int, node: str = "node-a") -> Stamp:
     return Stamp(at=START + timedelta(minutes=minutes), node=node, actor="ana", request=f"request-{sequence}")
 
 
-def row(entry: Entry, contents: Contents) -> tuple[bytes, bytes | None]:
+def row(entry: Entry, contents: Attachments) -> tuple[bytes, bytes | None]:
     record = contents.record
     return canonical(entry.as_json()), None if record is None else canonical(record.as_json())
 
 
-def settle(draft: Draft, sequence: int, at: Stamp) -> tuple[Entry, Contents]:
+def settle(draft: Draft, sequence: int, at: Stamp) -> tuple[Entry, Attachments]:
     """The entry as a ledger would give it back."""
     entry = settled(draft, branch=RUN, sequence=sequence, stamp=at)
-    return parsed(*row(entry, draft.contents or Contents()))
+    return parsed(*row(entry, draft.contents or Attachments()))
 
 
 @st.composite
@@ -75,7 +75,7 @@ def commits(draw, state: RunState, minutes: int) -> Draft:
         object.__setattr__(record, "supersedes", draw(st.sampled_from(others)))
     elif others and draw(st.booleans()):
         body |= {"conflicts_with": others[0]}
-    return Draft(kind="committed", timeline=timeline, contents=Contents(record=record, manifest=content), body=body)
+    return Draft(kind="committed", timeline=timeline, contents=Attachments(record=record, manifest=content), body=body)
 
 
 @st.composite
@@ -102,7 +102,7 @@ def of_one(draw, state: RunState) -> Draft:
     if kind.startswith("bound"):
         data = (DataRef(repository="data", commit=draw(st.sampled_from("ab")) * 64),)
         body = {"data": [data[0].as_json()]}
-        contents = Contents(record=record.with_data(data)) if kind == "bound" else None
+        contents = Attachments(record=record.with_data(data)) if kind == "bound" else None
     if kind == "held":
         body = {"until": draw(st.sampled_from([None, to_text(START)]))}
     return Draft(kind=kind.split()[0], timeline=record.timeline, record=record.id, body=body, contents=contents)

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from lakemark.model.ledger.entry import KINDS, SITE, Contents, Means, branch_of, parsed
+from lakemark.model.ledger.entry import KINDS, SITE, Attachments, Means, branch_of, parsed
 from lakemark.model.ledger.fold import fold
 from lakemark.model.ledger.site import fold_site
 from lakemark.model.values.canonical import canonical, parse
@@ -67,11 +67,11 @@ def test_what_each_kind_stops_where_it_is_not_known_is_written_with_it():
 def test_a_known_kind_that_is_not_acted_on_counts_as_it_says(kind, where):
     """Reserved for later, or on a branch on which it means nothing: never passed over in silence."""
     entry = next(entry for entry, _ in map(read, rows()) if entry.kind == kind)
-    state = fold(RUN, [(entry, Contents())]) if where == RUN else fold_site([entry])
+    state = fold(RUN, [(entry, Attachments())]) if where == RUN else fold_site([entry])
     acted = kind not in NOT_ACTED_ON_YET[where] and branch_of(kind) == ("run" if where == RUN else "site")
     assert (state.unknown, state.blocked) == (([], Means.IGNORE) if acted else ([kind], KINDS[kind].unknown_means))
     stricter = dataclasses.replace(entry, unknown_means="read_only")
-    state = fold(RUN, [(stricter, Contents())]) if where == RUN else fold_site([stricter])
+    state = fold(RUN, [(stricter, Attachments())]) if where == RUN else fold_site([stricter])
     assert state.blocked == (Means.IGNORE if acted else Means.READ_ONLY)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lakemark.model.checkpoints.record import record_for
 from lakemark.model.ledger.clocks import TOLERANCE, WINDOW, Clocks
-from lakemark.model.ledger.entry import Contents, Draft
+from lakemark.model.ledger.entry import Attachments, Draft
 from lakemark.model.ledger.fold import apply, fold
 from lakemark.model.runs.timeline import as_of
 from lakemark.model.values.instants import to_text
@@ -29,7 +29,7 @@ def entries(hours, *, clock="ok", nodes=("node-a",), replayed=()):
         draft = Draft(
             kind="committed",
             timeline=1,
-            contents=Contents(record=record),
+            contents=Attachments(record=record),
             extra={"replayed": True} if step in replayed else {},
         )
         entry, contents = settle(draft, step + 1, stamp(step + 1, hour * 60, node=nodes[step % len(nodes)]))

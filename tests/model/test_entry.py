@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakemark.errors import Corrupt
-from lakemark.model.ledger.entry import KINDS, Contents, Draft, Entry, Means, Stamp, settled
+from lakemark.model.ledger.entry import KINDS, Attachments, Draft, Entry, Means, Stamp, settled
 from lakemark.model.ledger.fold import fold
 from tests.model.building import Running, check_golden
 from tests.model.test_canonical import texts, values
@@ -16,7 +16,7 @@ STAMP = Stamp(at=datetime(2026, 11, 26, 12, tzinfo=UTC), node="n1", actor="ana@n
 
 def entry():
     record = whole()
-    draft = Draft(kind="committed", timeline=2, body={"tier": "hot"}, contents=Contents(record=record), reason="why")
+    draft = Draft(kind="committed", timeline=2, body={"tier": "hot"}, contents=Attachments(record=record), reason="why")
     return settled(draft, branch="llama-7b", sequence=7, stamp=STAMP)
 
 
@@ -63,4 +63,4 @@ def test_what_an_unknown_kind_stops(means, blocked):
     running = Running().open()
     running.add("sharded", unknown_means=means)
     assert running.state.blocked is blocked
-    assert fold("r", [(one, Contents()) for one in running.entries]).unknown == ["sharded"]
+    assert fold("r", [(one, Attachments()) for one in running.entries]).unknown == ["sharded"]

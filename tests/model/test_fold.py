@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakemark.model.checkpoints.record import record_for
-from lakemark.model.ledger.entry import Contents, Draft, Means
+from lakemark.model.ledger.entry import Attachments, Draft, Means
 from lakemark.model.ledger.fold import apply, fold, foreseen, mentions, structural
 from lakemark.model.ledger.run import Place, RunState
 from lakemark.model.runs.timeline import lineage
@@ -26,7 +26,7 @@ def committed(step, content=None, **body):
     held = manifest(step if content is None else content)
     record = record_for(held, run=RUN, timeline=1, step=step, saved_at=START, node="node-a")
     record = replace(record, supersedes=body.get("supersedes"))
-    return record, Draft(kind="committed", timeline=1, contents=Contents(record=record), body={"tier": "hot"} | body)
+    return record, Draft(kind="committed", timeline=1, contents=Attachments(record=record), body={"tier": "hot"} | body)
 
 
 def test_a_commit_is_a_record_with_a_replica_where_it_was_sealed():
@@ -49,7 +49,7 @@ def test_the_same_record_again_supersedes_what_it_says_then():
     """So that folding the entries that mention the old record gives what folding all of them gives."""
     old, first = committed(10)
     new, second = committed(10, 11)
-    again = replace(second, contents=Contents(record=replace(new, supersedes=old.id)))
+    again = replace(second, contents=Attachments(record=replace(new, supersedes=old.id)))
     state = run_of(OPENED, first, second, again)
     assert state.records[old.id].superseded_by == new.id
     assert state.records[new.id].record.supersedes is None

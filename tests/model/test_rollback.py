@@ -17,7 +17,7 @@ from lakemark.model.back.rollback import (
     target_of,
     unsound,
 )
-from lakemark.model.ledger.entry import Contents
+from lakemark.model.ledger.entry import Attachments
 from tests.model.building import HOUR, Running, at, check_golden, data
 
 EXPIRES = at(99)
@@ -151,7 +151,7 @@ def test_a_fresh_plan_holds_and_new_commits_do_not_change_that():
 
 def rebind(running, found, *refs):
     record = found.record.with_data(refs)
-    running.add("bound", record=record.id, contents=Contents(record=record))
+    running.add("bound", record=record.id, contents=Attachments(record=record))
     return running.state.records[record.id]
 
 

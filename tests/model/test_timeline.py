@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lakemark.errors import NoRecordAsOf
 from lakemark.model.checkpoints.record import record_for
-from lakemark.model.ledger.entry import Contents, Draft
+from lakemark.model.ledger.entry import Attachments, Draft
 from lakemark.model.ledger.fold import fold
 from lakemark.model.runs.timeline import as_of, latest, lineage, segments, usable
 from tests.model.histories import RUN, START, histories, manifest, settle, stamp
@@ -32,7 +32,7 @@ class Story:
         record = record_for(held, run=RUN, timeline=timeline, step=step, saved_at=saved_at, node="node-a")
         if "supersedes" in body:
             object.__setattr__(record, "supersedes", body["supersedes"])
-        self.add(Draft(kind="committed", timeline=timeline, contents=Contents(record=record), body=body), minutes)
+        self.add(Draft(kind="committed", timeline=timeline, contents=Attachments(record=record), body=body), minutes)
         return record.id
 
     def fork(self, timeline, record, step, of=1):

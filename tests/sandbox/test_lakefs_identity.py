@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakemark.sandbox.lakefs import trees
-from lakemark.sandbox.lakefs.blobs import Blobs
+from lakemark.sandbox.lakefs.blobs import ObjectFiles
 from lakemark.sandbox.lakefs.database import Database
-from lakemark.sandbox.lakefs.entries import Entry
+from lakemark.sandbox.lakefs.entries import ObjectEntry
 from lakemark.sandbox.lakefs.identity import commit_id
 from lakemark.sandbox.lakefs.scope import Repository, Scope
 
@@ -60,12 +60,12 @@ def scope(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scope]:
     directory = tmp_path_factory.mktemp("trees")
     database = Database(directory / "metadata.sqlite")
     with database.writing() as db:
-        yield Scope(db, Blobs(directory), Repository("data", "local://data", "main", 0))
+        yield Scope(db, ObjectFiles(directory), Repository("data", "local://data", "main", 0))
     database.close()
 
 
-def entry(path: str, version: int) -> Entry:
-    return Entry(path, f"blob-{version}", f"{version:032x}", version, 0, "application/octet-stream", {})
+def entry(path: str, version: int) -> ObjectEntry:
+    return ObjectEntry(path, f"blob-{version}", f"{version:032x}", version, 0, "application/octet-stream", {})
 
 
 def built(scope: Scope, contents: dict[str, int]) -> str:
@@ -118,7 +118,7 @@ def test_a_small_change_rewrites_few_ranges(scope: Scope):
 
 
 def test_where_bytes_lie_and_when_they_came_makes_no_other_version():
-    one = Entry("a", "blob-1", "0" * 32, 1, 100, "text/plain", {"k": "v"})
-    assert one.identity == Entry("a", "blob-2", "0" * 32, 1, 200, "text/plain", {"k": "v"}).identity
-    assert one.identity != Entry("a", "blob-1", "0" * 32, 1, 100, "text/plain", {}).identity
-    assert one.identity != Entry("a", "blob-1", "0" * 32, 1, 100, "text/csv", {"k": "v"}).identity
+    one = ObjectEntry("a", "blob-1", "0" * 32, 1, 100, "text/plain", {"k": "v"})
+    assert one.identity == ObjectEntry("a", "blob-2", "0" * 32, 1, 200, "text/plain", {"k": "v"}).identity
+    assert one.identity != ObjectEntry("a", "blob-1", "0" * 32, 1, 100, "text/plain", {}).identity
+    assert one.identity != ObjectEntry("a", "blob-1", "0" * 32, 1, 100, "text/csv", {"k": "v"}).identity

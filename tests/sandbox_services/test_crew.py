@@ -7,7 +7,7 @@ import pytest
 
 from lakemark.errors import StoreUnavailable
 from lakemark.sandbox import processes
-from lakemark.sandbox.crew import Crew, Service
+from lakemark.sandbox.crew import Crew, SandboxService
 
 READY_WITHIN_SECONDS = 0.7
 """Far less than the time between two lines of news: who is still waited for then was not given up by this."""
@@ -22,10 +22,10 @@ def crew_of(folder, program, told):
     def missing():
         return None if any("waits for the moon" in line for line in told) else "the moon"
 
-    start = processes.Start(
+    start = processes.ProcessStart(
         [sys.executable, "-c", program], dict(os.environ), folder / "at", folder / "logs" / "one.log"
     )
-    service = Service("one", "http://127.0.0.1:1", (), start, missing, 10.0)
+    service = SandboxService("one", "http://127.0.0.1:1", (), start, missing, 10.0)
     crew = Crew(folder, told.append, READY_WITHIN_SECONDS, 30.0, {})
     crew.ensure(service)
     return crew, service

@@ -26,7 +26,9 @@ def mark(tmp_path):
 def run(tmp_path, mark):
     def begin(code):
         command = [sys.executable, "-c", code]
-        what = processes.Start(command, dict(os.environ), folder=tmp_path / "work", log=tmp_path / "logs" / "one.log")
+        what = processes.ProcessStart(
+            command, dict(os.environ), folder=tmp_path / "work", log=tmp_path / "logs" / "one.log"
+        )
         return processes.start(what, mark=mark)
 
     return begin
@@ -135,7 +137,7 @@ def test_children_carry_the_mark_also_in_a_session_of_their_own(run, mark, bysta
 
 
 def test_a_program_that_is_not_there_says_so_in_the_log(tmp_path, mark):
-    what = processes.Start(["/no/such/program"], {}, folder=tmp_path, log=tmp_path / "logs" / "one.log")
+    what = processes.ProcessStart(["/no/such/program"], {}, folder=tmp_path, log=tmp_path / "logs" / "one.log")
     gone = processes.start(what, mark=mark)
     assert until(lambda: processes.exit_status(gone)) == "ended with exit code 1"
     assert "No such file" in log_of(tmp_path)

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from lakefs_client import models
 
-from lakemark.adapters.lakefs.server import Server
+from lakemark.adapters.lakefs.server import LakeFSServer
 from lakemark.errors import Conflict, Refused, Usage
 from lakemark.model.back.rollback_plan import Flags
 from lakemark.model.ledger.entry import Draft
@@ -331,8 +331,8 @@ def test_a_repository_that_was_made_anew_is_told(server, site, scratch):
 def test_a_pass_asks_as_much_for_three_hundred_pins_as_for_one(site, scratch, monkeypatch):
     """One listing shows where all of them stand. A guard is read once for the head that it stands at."""
     here, asked = site(), []
-    real = Server.ask
-    monkeypatch.setattr(Server, "ask", lambda *given, **named: asked.append(1) or real(*given, **named))
+    real = LakeFSServer.ask
+    monkeypatch.setattr(LakeFSServer, "ask", lambda *given, **named: asked.append(1) or real(*given, **named))
 
     def requests():
         asked.clear()

@@ -6,7 +6,7 @@ import pytest
 
 from lakemark.errors import Refused
 from lakemark.model.checkpoints.record import DataRef, Evidence
-from lakemark.model.ledger.entry import Contents, Draft
+from lakemark.model.ledger.entry import Attachments, Draft
 from lakemark.ports.site import Watched
 from lakemark.services.back.rollback_request import request
 from lakemark.services.runs.bind import bind, bind_run
@@ -252,7 +252,7 @@ def test_bind_keeps_what_it_can_not_speak_for(world):
         kind="bound",
         timeline=1,
         record=found.id,
-        contents=Contents(record=found.with_data((dvc, *old, newer, nothing))),
+        contents=Attachments(record=found.with_data((dvc, *old, newer, nothing))),
     )
     world.ledger.append(RUN, lambda _: draft, world.site().stamp("by hand"))
     commit = world.change_data(2)

@@ -10,7 +10,7 @@ import pytest
 
 from lakemark.adapters.node import survey as surveying
 from lakemark.adapters.node.workspace import LocalWorkspace
-from lakemark.model.checkpoints.survey import NEWEST, Stamp, Survey
+from lakemark.model.checkpoints.survey import NEWEST, FileStamp, Survey
 from lakemark.services.ledger import checkpoint
 from lakemark.services.saves import looks as looking
 from lakemark.services.saves.find import commit_run
@@ -259,7 +259,7 @@ def test_an_old_step_written_over_in_whole_is_seen_at_once_and_then_watched_file
 
 
 def _stamp(time, *, size=4):
-    return Stamp(1, 1, size, time, time)
+    return FileStamp(1, 1, size, time, time)
 
 
 def test_where_the_times_of_directories_tell_nothing_there_is_no_survey(tmp_path):

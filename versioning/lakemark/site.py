@@ -190,13 +190,13 @@ class Parts:
         return cast("DataVersions", Later(self._lakefs))
 
     def _lakefs(self) -> DataVersions:
-        from lakemark.adapters.lakefs.versions import LakeFS
+        from lakemark.adapters.lakefs.versions import LakeFSVersions
 
         if self.settings.data is None:
             raise Misconfigured("this site has no data versioning", advice="Name a lakeFS endpoint under `data:`.")
         pair, where = lakefs_credentials(self.keys), self.settings.data.endpoint
         secret = pair.secret_access_key.reveal()
-        return LakeFS(where, pair.access_key_id, secret, patience_seconds=self.patience_seconds)
+        return LakeFSVersions(where, pair.access_key_id, secret, patience_seconds=self.patience_seconds)
 
     def store(self, name: str) -> CheckpointStore:
         """The store of a tier other than hot."""

@@ -19,7 +19,7 @@ from lakemark.errors import LakemarkError, NotFound, Refused
 from lakemark.model.checkpoints.manifest import File, Manifest
 from lakemark.model.checkpoints.record import DataRef, Record, record_for
 from lakemark.model.heartbeat import Heartbeat
-from lakemark.model.ledger.entry import SITE, Clock, Contents, Draft, Entry, Means, Stamp
+from lakemark.model.ledger.entry import SITE, Attachments, Clock, Draft, Entry, Means, Stamp
 from lakemark.model.ledger.run import Place, RunState
 from lakemark.model.values.canonical import JSON
 from lakemark.ports.ledger import Ledger
@@ -50,7 +50,7 @@ def _open(ledger: Ledger, run: str) -> Entry:
 
 
 def _commit(ledger: Ledger, run: str, step: int) -> Entry:
-    contents = Contents(record=_record(run, step), manifest=_manifest(step))
+    contents = Attachments(record=_record(run, step), manifest=_manifest(step))
     draft = Draft(kind="committed", timeline=1, body={"tier": "hot"}, contents=contents, saved_at=_START)
     return ledger.append(run, lambda _: draft, _stamp(f"commit:{step}", minutes=step))
 
@@ -64,7 +64,7 @@ def _replicate(ledger: Ledger, run: str, step: int, objects: dict[str, str]) -> 
         kind="replicated",
         timeline=1,
         record=_record(run, step).id,
-        contents=Contents(objects=objects),
+        contents=Attachments(objects=objects),
         body={"tier": "warm", "node": None, "linked": False, "proof": "read_back"},
     )
     return ledger.append(run, lambda _: draft, _stamp(f"replicate:{step}:{len(objects)}", minutes=step))
@@ -147,7 +147,7 @@ def _keeps_clocks(opens: Opens) -> None:
     drafts = [_stamp(f"commit:{number}", minutes=at, node=node) for number, (at, node) in enumerate(times)]
     ids = [_record(run, number).id for number in range(len(times))]
     for number, stamp in enumerate(drafts):
-        contents = Contents(record=_record(run, number), manifest=_manifest(number))
+        contents = Attachments(record=_record(run, number), manifest=_manifest(number))
         draft = Draft(kind="committed", timeline=1, body={"tier": "hot"}, contents=contents, saved_at=_START)
         _append(ledger, run, draft, stamp)
     for reader in (ledger, opens()):
@@ -251,7 +251,7 @@ def _never_changes(opens: Opens) -> None:
     named = [ledger.revision(run, entry.sequence) for entry in before]
     data = (DataRef(repository="data", commit="a" * 64),)
     bound = _record(run, 10).with_data(data)
-    draft = Draft(kind="bound", timeline=1, contents=Contents(record=bound), body={"data": [data[0].as_json()]})
+    draft = Draft(kind="bound", timeline=1, contents=Attachments(record=bound), body={"data": [data[0].as_json()]})
     ledger.append(run, lambda _: draft, _stamp("bind"))
     again = opens()
     require([entry for entry, _ in again.entries(run)][:2] == before, "a later entry changed an earlier one")

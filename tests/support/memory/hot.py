@@ -27,7 +27,7 @@ from lakemark.ports import (
     Progress,
     Source,
     Stored,
-    Usage,
+    TierUsage,
 )
 from tests.support.memory.disk import Folder, Inode, Link, MemoryDisk, manifest_of
 from tests.support.memory.landing import read_tree
@@ -316,9 +316,9 @@ class MemoryHot:
     def free_space_bytes(self) -> int | None:
         return self.usage().free_bytes
 
-    def usage(self) -> Usage:
+    def usage(self) -> TierUsage:
         used = sum(sealed.checkpoint.manifest.size_bytes for sealed in self._tier.sealed.values())
-        return Usage(used_bytes=used, capacity_bytes=None, file_system_free_share=self.free_share)
+        return TierUsage(used_bytes=used, capacity_bytes=None, file_system_free_share=self.free_share)
 
     def expires(self) -> Expiry | None:
         return None

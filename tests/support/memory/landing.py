@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from lakemark.adapters.disk.files import os_errors
-from lakemark.adapters.disk.scan import Seen, gone, place_of, require_unchanged, scan
+from lakemark.adapters.disk.scan import ScannedPath, gone, place_of, require_unchanged, scan
 from lakemark.errors import Incomplete, NotFound, Unsteady
 from lakemark.model.checkpoints.manifest import FileType, check_path, check_target
 from lakemark.ports import KnownFile
@@ -73,7 +73,7 @@ def _of_real_disk(source: Path, names: Sequence[str], quiet_seconds: float) -> R
     return Read(nodes, shared=False, files=files)
 
 
-def _node(place: Path, seen: Seen) -> Inode | Link | Folder:
+def _node(place: Path, seen: ScannedPath) -> Inode | Link | Folder:
     if seen.type is FileType.SYMLINK:
         return Link(str(seen.target))
     if seen.type is FileType.DIRECTORY:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Protocol, Self, TypeVar, cast
 from lakemark.errors import Corrupt, NotFound
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.model.heartbeat import Heartbeat
-from lakemark.model.ledger.entry import SITE, Contents, Draft, Entry, Stamp, parsed, settled
+from lakemark.model.ledger.entry import SITE, Attachments, Draft, Entry, Stamp, parsed, settled
 from lakemark.model.ledger.fold import apply
 from lakemark.model.ledger.outline import Outline
 from lakemark.model.ledger.requests import Requests
@@ -34,7 +34,7 @@ class _Row:
     objects: Mapping[str, str] | None
     parents: tuple[str, ...] = ()
 
-    def read(self) -> tuple[Entry, Contents]:
+    def read(self) -> tuple[Entry, Attachments]:
         entry, contents = parsed(self.entry, self.record)
         manifest = None if self.manifest is None else Manifest.from_json(parse(self.manifest))
         return entry, replace(contents, manifest=manifest, objects=self.objects)
@@ -136,7 +136,7 @@ class MemoryLedger:
             self._move(branch, list(self._chain(revision)))
             return True
 
-    def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Contents]]:
+    def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Attachments]]:
         with self._lock:
             tip = self.tip(branch)
             held = set() if tip is None else self._history(tip)
@@ -194,7 +194,7 @@ class MemoryLedger:
         with self._lock:
             return self._site.snapshot()
 
-    def entries(self, branch: str, *, after: int = 0) -> Iterator[tuple[Entry, Contents]]:
+    def entries(self, branch: str, *, after: int = 0) -> Iterator[tuple[Entry, Attachments]]:
         with self._lock:
             rows = self._rows.get(branch, [])[after:]
         for row in rows:
@@ -306,7 +306,7 @@ class MemoryLedger:
                 return made
         draft = decide(state.snapshot())
         entry = settled(draft, branch=branch, sequence=len(rows) + 1, stamp=stamp)
-        contents = draft.contents or Contents()
+        contents = draft.contents or Attachments()
         data = canonical(entry.as_json())
         tip = rows[-1].revision if rows else ""
         row = _Row(
@@ -323,7 +323,7 @@ class MemoryLedger:
         self._note(branch, kept, contents)
         return kept
 
-    def _note(self, branch: str, entry: Entry, contents: Contents) -> None:
+    def _note(self, branch: str, entry: Entry, contents: Attachments) -> None:
         if contents.manifest is not None and entry.record is not None:
             self._manifests.setdefault((branch, entry.record), contents.manifest)
         if entry.kind == "replicated" and entry.record is not None:

@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from threading import RLock
 from typing import BinaryIO
 
-from lakemark.adapters.disk.digests import STEP_BYTES, Verified
+from lakemark.adapters.disk.digests import STEP_BYTES, VerifiedStream
 from lakemark.errors import Corrupt, NotFound, Refused, StoreUnavailable, TargetDamaged
 from lakemark.model.checkpoints.manifest import File, Manifest
 from lakemark.model.ledger.run import Place
-from lakemark.ports import Checkpoint, Damage, Expiry, Identity, Listing, Progress, Source, Stored, Usage
+from lakemark.ports import Checkpoint, Damage, Expiry, Identity, Listing, Progress, Source, Stored, TierUsage
 
 
 @dataclass(slots=True)
@@ -184,10 +184,10 @@ class MemoryStore:
     def free_space_bytes(self) -> int | None:
         return self.usage().free_bytes
 
-    def usage(self) -> Usage:
+    def usage(self) -> TierUsage:
         with self._reached() as shelf:
             used = sum(len(data) for data in shelf.objects.values())
-            return Usage(used_bytes=used, capacity_bytes=None)
+            return TierUsage(used_bytes=used, capacity_bytes=None)
 
     def expires(self) -> Expiry | None:
         with self._reached() as shelf:
@@ -256,7 +256,7 @@ def taken(source: Source, file: File, manifest: Manifest) -> bytes:
     """A file's bytes from `source`, compared with the manifest. Raises AnswerDamaged."""
     chunks: list[bytes] = []
     with source(file) as stream:
-        checked = Verified(stream, file, part_size_bytes=manifest.part_size_bytes)
+        checked = VerifiedStream(stream, file, part_size_bytes=manifest.part_size_bytes)
         while chunk := checked.read(STEP_BYTES):
             chunks.append(chunk)
     return b"".join(chunks)

@@ -11,7 +11,7 @@ from lakemark.ports.work import Progress, Quiet
 _LEAST_BYTES = 8 * 2**20
 
 
-class Shown(Progress, Protocol):
+class ShownProgress(Progress, Protocol):
     """Progress that has an end."""
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class Bars(Quiet):
             self._started = False
 
 
-def shown(*, silent: bool) -> Shown:
+def shown(*, silent: bool) -> ShownProgress:
     """What suits stderr."""
     if silent:
         return Silent()

@@ -16,7 +16,7 @@ from lakemark.errors import EXIT_OK, Refused
 
 if TYPE_CHECKING:
     from lakemark.cli.history import History
-    from lakemark.cli.progress import Shown
+    from lakemark.cli.progress import ShownProgress
     from lakemark.ports import Site
     from lakemark.settings import Settings
     from lakemark.site import Parts
@@ -74,7 +74,7 @@ class Session:
         return History(self.parts)
 
     @cached_property
-    def progress(self) -> Shown:
+    def progress(self) -> ShownProgress:
         """Where long work is told: bars on a terminal, lines elsewhere, nothing with --quiet or --json."""
         from lakemark.cli.progress import shown
 

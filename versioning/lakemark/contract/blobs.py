@@ -11,7 +11,7 @@ from typing import BinaryIO, Final, Protocol
 from lakemark.contract import Check, require
 
 
-class Names(Protocol):
+class ListedNames(Protocol):
     """A listing."""
 
     @property
@@ -20,7 +20,7 @@ class Names(Protocol):
     def complete(self) -> bool: ...
 
 
-class Blobs(Protocol):
+class ObjectsUnderCheck(Protocol):
     """What `CHECKS` ask of the store below a DVC tier."""
 
     def get(self, key: str) -> bytes | None: ...
@@ -29,7 +29,7 @@ class Blobs(Protocol):
     def replace(self, key: str, data: bytes) -> None: ...
     def delete(self, key: str, *, unless_late: Callable[[], None] | None = None) -> None: ...
     def require_no_removal(self) -> None: ...
-    def list(self, prefix: str, *, limit: int | None = None) -> Names: ...
+    def list(self, prefix: str, *, limit: int | None = None) -> ListedNames: ...
     def takes_wrong_checksum(self, key: str) -> bool: ...
     def open(self, key: str, *, start: int = 0, length: int | None = None) -> AbstractContextManager[BinaryIO]: ...
 
@@ -38,7 +38,7 @@ def _name() -> str:
     return f"lakemark/probe/{secrets.token_hex(8)}"
 
 
-def _creates_once(blobs: Blobs) -> None:
+def _creates_once(blobs: ObjectsUnderCheck) -> None:
     key = _name()
     try:
         require(blobs.create(key, b"first"), "creating a new name answers that it exists")
@@ -60,7 +60,7 @@ def _creates_once(blobs: Blobs) -> None:
         blobs.delete(key)
 
 
-def _reads_its_writes(blobs: Blobs) -> None:
+def _reads_its_writes(blobs: ObjectsUnderCheck) -> None:
     key = _name()
     try:
         require(blobs.get(key) is None, "a name never written has bytes")
@@ -78,7 +78,7 @@ def _reads_its_writes(blobs: Blobs) -> None:
     require(blobs.absent(key), "a name is listed after a delete")
 
 
-def _lists_all(blobs: Blobs) -> None:
+def _lists_all(blobs: ObjectsUnderCheck) -> None:
     folder = _name()
     names = frozenset(f"{folder}/{number:04}" for number in range(12))
     try:
@@ -94,7 +94,7 @@ def _lists_all(blobs: Blobs) -> None:
     require(not blobs.list(f"{folder}/").sizes, "a listing names what was deleted")
 
 
-def _checks_checksums(blobs: Blobs) -> None:
+def _checks_checksums(blobs: ObjectsUnderCheck) -> None:
     require(not blobs.takes_wrong_checksum(_name()), "it takes bytes whose stated checksum is wrong")
 
 
@@ -102,7 +102,7 @@ class _TooLate(Exception):
     pass
 
 
-def _removes_in_time(blobs: Blobs) -> None:
+def _removes_in_time(blobs: ObjectsUnderCheck) -> None:
     key = _name()
 
     def late() -> None:

@@ -19,7 +19,7 @@ _SAMPLE: Final = 8
 _WALK: Final = 100
 
 
-class Place(Protocol):
+class TrialBranch(Protocol):
     """A branch with at least one object, of a repository that `data` reads."""
 
     @property
@@ -30,7 +30,7 @@ class Place(Protocol):
     def branch(self) -> str: ...
 
 
-class Scratch(Place, Protocol):
+class Scratch(TrialBranch, Protocol):
     """A repository of the check's own, and an ordinary client of its server."""
 
     def put(self, branch: str, changes: Mapping[str, bytes | None], *, message: str) -> str:
@@ -64,7 +64,7 @@ def _commit(place: Scratch, **files: bytes) -> str:
     return place.put(place.branch, {f"{folder}/{name}": content for name, content in files.items()}, message=folder)
 
 
-def _resolve_by_full_id(place: Place) -> None:
+def _resolve_by_full_id(place: TrialBranch) -> None:
     head = place.data.head(place.repository, place.branch)
     if head is None:
         require(holds=False, seen=f"head() knows no branch {place.branch}")
@@ -76,7 +76,7 @@ def _resolve_by_full_id(place: Place) -> None:
     require(by_id.created_at.tzinfo is not None, "created_at is naive")
 
 
-def _resolve_guesses_nothing(place: Place) -> None:
+def _resolve_guesses_nothing(place: TrialBranch) -> None:
     head = place.data.resolve(place.repository, place.branch).id
     for ref in (head[:12], head[:63], "0" * 64, _fresh("nobranch")):
         raises(lambda ref=ref: place.data.resolve(place.repository, ref), NotFound, f"resolve({ref!r})")  # type: ignore[misc]
@@ -85,7 +85,7 @@ def _resolve_guesses_nothing(place: Place) -> None:
     raises(lambda: place.data.head(unknown, place.branch), NotFound, "head in an unknown repository")
 
 
-def _reads_need_full_ids(place: Place) -> None:
+def _reads_need_full_ids(place: TrialBranch) -> None:
     data, repository = place.data, place.repository
     for ref in (data.resolve(repository, place.branch).id[:12], place.branch):
         for name, call in (
@@ -98,19 +98,19 @@ def _reads_need_full_ids(place: Place) -> None:
             raises(call, Usage, f"{name} of {ref!r}")
 
 
-def _bytes_can_be_read(place: Place) -> None:
+def _bytes_can_be_read(place: TrialBranch) -> None:
     commit = place.data.resolve(place.repository, place.branch).id
     found = place.data.readable(place.repository, commit, sample=_SAMPLE, seed=secrets.randbits(32))
     require(found.lost == (), f"bytes of {commit} can't be read: {', '.join(found.lost)} ({found.said})")
 
 
-def _history_fits_its_ids(place: Place) -> None:
+def _history_fits_its_ids(place: TrialBranch) -> None:
     commit = place.data.resolve(place.repository, place.branch).id
     changed = place.data.altered(place.repository, commit, limit=_WALK)
     require(changed == (), f"commits whose fields don't give their ids: {', '.join(changed)}")
 
 
-def _head_at_is_an_estimate(place: Place) -> None:
+def _head_at_is_an_estimate(place: TrialBranch) -> None:
     head = place.data.resolve(place.repository, place.branch)
     at = head.created_at + timedelta(days=1)
     found = place.data.head_at(place.repository, place.branch, at)
@@ -356,7 +356,7 @@ def _head_at_follows_dates(place: Scratch) -> None:
     require(after.commit == newer.id, f"at the newest commit's own time the head was {after.commit}")
 
 
-PROBES: Final[tuple[Check[Place], ...]] = (
+PROBES: Final[tuple[Check[TrialBranch], ...]] = (
     Check("resolve-full-id", "`resolve` answers the commit of a branch and of its full id.", _resolve_by_full_id),
     Check("resolve-no-guess", "`resolve` never guesses from a short id.", _resolve_guesses_nothing),
     Check("reads-full-id", "Reading takes full commit ids only.", _reads_need_full_ids),
@@ -366,7 +366,7 @@ PROBES: Final[tuple[Check[Place], ...]] = (
 )
 
 
-def _on_scratch(probe: Check[Place]) -> Check[Scratch]:
+def _on_scratch(probe: Check[TrialBranch]) -> Check[Scratch]:
     return Check(probe.name, probe.guarantee, probe.run)
 
 

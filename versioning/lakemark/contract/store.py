@@ -27,7 +27,7 @@ _READERS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf:
+class StoreUnderCheck:
     """A store to check, and how to see it from elsewhere.
 
     store: claimed, and writable. again: opens the same place as another process would. elsewhere: a store, not claimed,
@@ -89,7 +89,7 @@ def contents_of() -> dict[str, bytes]:
     }
 
 
-def _stores_whole(shelf: Shelf) -> None:
+def _stores_whole(shelf: StoreUnderCheck) -> None:
     contents = contents_of()
     checkpoint = shelf.checkpoint(contents)
     require(not shelf.store.holds(checkpoint), "it holds what was never put")
@@ -108,7 +108,7 @@ def _stores_whole(shelf: Shelf) -> None:
         shelf.drop(kept)
 
 
-def _is_there_for_others(shelf: Shelf) -> None:
+def _is_there_for_others(shelf: StoreUnderCheck) -> None:
     if shelf.again is None:
         return
     contents = contents_of()
@@ -124,7 +124,7 @@ def _is_there_for_others(shelf: Shelf) -> None:
         shelf.drop(kept)
 
 
-def _puts_once(shelf: Shelf) -> None:
+def _puts_once(shelf: StoreUnderCheck) -> None:
     contents = contents_of()
     kept, first = shelf.put(shelf.checkpoint(contents), contents)
     try:
@@ -135,7 +135,7 @@ def _puts_once(shelf: Shelf) -> None:
         shelf.drop(kept)
 
 
-def _refuses_wrong_bytes(shelf: Shelf) -> None:
+def _refuses_wrong_bytes(shelf: StoreUnderCheck) -> None:
     contents = contents_of()
     checkpoint = shelf.checkpoint(contents)
     weights = contents["weights.bin"]
@@ -153,7 +153,7 @@ def _refuses_wrong_bytes(shelf: Shelf) -> None:
         shelf.drop(checkpoint)
 
 
-def _finds_damage(shelf: Shelf) -> None:
+def _finds_damage(shelf: StoreUnderCheck) -> None:
     if shelf.corrupt is None:
         return
     contents = contents_of()
@@ -170,7 +170,7 @@ def _finds_damage(shelf: Shelf) -> None:
         shelf.drop(kept)
 
 
-def _drops(shelf: Shelf) -> None:
+def _drops(shelf: StoreUnderCheck) -> None:
     contents = contents_of()
     kept, _ = shelf.put(shelf.checkpoint(contents), contents)
     shelf.drop(kept)
@@ -183,7 +183,7 @@ def _drops(shelf: Shelf) -> None:
     require(shelf.store.drop(kept, now=shelf.now) == 0, "dropping it again freed something")
 
 
-def _shares_safely(shelf: Shelf) -> None:
+def _shares_safely(shelf: StoreUnderCheck) -> None:
     contents = contents_of()
     one, _ = shelf.put(shelf.checkpoint(contents, step=1), contents)
     same, stored = shelf.put(shelf.checkpoint(contents, step=2), contents)
@@ -202,7 +202,7 @@ def _shares_safely(shelf: Shelf) -> None:
         shelf.drop(one, same, other)
 
 
-def _collects_after_grace(shelf: Shelf) -> None:
+def _collects_after_grace(shelf: StoreUnderCheck) -> None:
     contents = contents_of()
     kept, _ = shelf.put(shelf.checkpoint(contents, step=1), contents)
     shared = {"again": contents["weights.bin"]}
@@ -232,7 +232,7 @@ def _collects_after_grace(shelf: Shelf) -> None:
     shelf.drop(back, other)
 
 
-def _spares_what_is_needed(shelf: Shelf) -> None:
+def _spares_what_is_needed(shelf: StoreUnderCheck) -> None:
     contents = contents_of()
     kept, _ = shelf.put(shelf.checkpoint(contents, step=1), contents)
     shelf.drop(kept)
@@ -245,7 +245,7 @@ def _spares_what_is_needed(shelf: Shelf) -> None:
     shelf.drop(again)
 
 
-def _knows_its_owner(shelf: Shelf) -> None:
+def _knows_its_owner(shelf: StoreUnderCheck) -> None:
     identity = shelf.store.identity()
     if identity is None:
         require(holds=False, seen="a claimed store has no identity")
@@ -257,7 +257,7 @@ def _knows_its_owner(shelf: Shelf) -> None:
     require(shelf.store.identity() == identity, "another ledger's claim changed its identity")
 
 
-def _refuses_places_not_its_own(shelf: Shelf) -> None:
+def _refuses_places_not_its_own(shelf: StoreUnderCheck) -> None:
     contents = contents_of()
     checkpoint = shelf.checkpoint(contents)
     if shelf.elsewhere is not None:
@@ -274,7 +274,7 @@ def _refuses_places_not_its_own(shelf: Shelf) -> None:
         require(stranger.identity() is None, "a refused claim left an identity behind")
 
 
-def _serves_many_readers(shelf: Shelf) -> None:
+def _serves_many_readers(shelf: StoreUnderCheck) -> None:
     contents = contents_of()
     kept, _ = shelf.put(shelf.checkpoint(contents), contents)
     try:
@@ -286,7 +286,7 @@ def _serves_many_readers(shelf: Shelf) -> None:
         shelf.drop(kept)
 
 
-def _reads_from_the_middle(shelf: Shelf) -> None:
+def _reads_from_the_middle(shelf: StoreUnderCheck) -> None:
     contents = contents_of()
     kept, _ = shelf.put(shelf.checkpoint(contents), contents)
     try:
@@ -306,7 +306,7 @@ def _reads_from_the_middle(shelf: Shelf) -> None:
         shelf.drop(kept)
 
 
-def _says_how_full(shelf: Shelf) -> None:
+def _says_how_full(shelf: StoreUnderCheck) -> None:
     usage = shelf.store.usage()
     for name in ("used_bytes", "capacity_bytes", "free_bytes"):
         number = getattr(usage, name)
@@ -315,7 +315,7 @@ def _says_how_full(shelf: Shelf) -> None:
     require(share is None or 0 <= share <= 1, f"file_system_free_share is {share}")
 
 
-def _lasts(shelf: Shelf) -> None:
+def _lasts(shelf: StoreUnderCheck) -> None:
     expiry = shelf.store.expires()
     if expiry is not None:
         said = f"its own rule {expiry.rule} removes objects after some time"
@@ -323,19 +323,19 @@ def _lasts(shelf: Shelf) -> None:
         require(holds=False, seen=said if expiry.known else unknown)
 
 
-def _has_its_own(shelf: Shelf) -> None:
+def _has_its_own(shelf: StoreUnderCheck) -> None:
     found = shelf.store.strangers()
     require(
         not found, f"{len(found)} name(s) among its own are no work of lakemark, the first {found[:1]}: move them away"
     )
 
 
-def _tells_its_time(shelf: Shelf) -> None:
+def _tells_its_time(shelf: StoreUnderCheck) -> None:
     time = shelf.store.clock()
     require(time is None or time.utcoffset() is not None, f"its time, {time}, has no offset")
 
 
-def _keeps_the_ledger(shelf: Shelf) -> None:
+def _keeps_the_ledger(shelf: StoreUnderCheck) -> None:
     for bundle in (secrets.token_bytes(5000), secrets.token_bytes(50)):
         shelf.store.keep_ledger(io.BytesIO(bundle))
         with (shelf.again or (lambda: shelf.store))().open_ledger() as copy:

@@ -32,7 +32,7 @@ _FREE_SHARE: Final = 0.05
 _SHELVES: Final = [f"{number:02x}" for number in range(256)]
 
 
-class NoRoom(OSError):
+class CacheFull(OSError):
     """The entry can't be kept: the disk is full, it is larger than the cache may be, or another holds it too long."""
 
 
@@ -122,19 +122,19 @@ class Cache:
                     except BaseException as error:
                         part.unlink(missing_ok=True)
                         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                            raise NoRoom(error.errno, f"no room for {size_bytes} bytes in {self.folder}") from error
+                            raise CacheFull(error.errno, f"no room for {size_bytes} bytes in {self.folder}") from error
                         raise
                 return
 
     def _make_room(self, size_bytes: int) -> None:
         if size_bytes > self.limit_bytes:
-            raise NoRoom(errno.EFBIG, f"{size_bytes} bytes are more than the {self.limit_bytes} of {self.folder}")
+            raise CacheFull(errno.EFBIG, f"{size_bytes} bytes are more than the {self.limit_bytes} of {self.folder}")
         over = self._used() + size_bytes - self.limit_bytes
         over = max(over, size_bytes - self._free_bytes())
         if over > 0:
             self._evict(max(over, int(self.limit_bytes * _FREED_SHARE)))
             if size_bytes > self._free_bytes():
-                raise NoRoom(errno.ENOSPC, f"no room for {size_bytes} bytes in {self.folder}")
+                raise CacheFull(errno.ENOSPC, f"no room for {size_bytes} bytes in {self.folder}")
 
     def _free_bytes(self) -> int:
         found = os.statvfs(self.folder)
@@ -229,7 +229,7 @@ def _lock(descriptor: int, deadline: float) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if time.monotonic() > deadline:
-                raise NoRoom(errno.EBUSY, "another process has been fetching this for too long") from error
+                raise CacheFull(errno.EBUSY, "another process has been fetching this for too long") from error
             time.sleep(0.01 + random.random() * 0.04)  # noqa: S311
         else:
             return

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from lakemark.data.address import Address, NotPinned
-from lakemark.data.cache import Cache, NoRoom, key_of
+from lakemark.data.cache import Cache, CacheFull, key_of
 from lakemark.data.forks import Lock
 from lakemark.data.reads import ReadLog
 from lakemark.data.server import Object, Server
@@ -65,7 +65,7 @@ class Reader:
     def local(self, found: Object) -> Path:
         """The whole object as a file under its own name, as long as this process lives. Raises NoRoom."""
         if self.cache is None:
-            raise NoRoom(errno.ENOSPC, "local files need a cache")
+            raise CacheFull(errno.ENOSPC, "local files need a cache")
         for _ in range(3):
             key = self._key(found, "whole")
             path = self.cache.get(key, found.size_bytes, partial(self._fetch, found, start=0, length=found.size_bytes))
@@ -75,7 +75,7 @@ class Reader:
                 continue
             self._note(found, found.size_bytes)
             return named
-        raise NoRoom(errno.EBUSY, f"{found.path} is thrown out as fast as it comes in: the cache is too small")
+        raise CacheFull(errno.EBUSY, f"{found.path} is thrown out as fast as it comes in: the cache is too small")
 
     def _note(self, found: Object, size_bytes: int) -> None:
         if self.log is not None:
@@ -93,7 +93,7 @@ class Reader:
                     piece = _read(path, start, end)
                     if piece is not None:
                         return piece
-            except NoRoom:
+            except CacheFull:
                 pass
         buffer = io.BytesIO()
         self._fetch(found, buffer, start=at + start, length=end - start)

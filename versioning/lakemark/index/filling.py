@@ -10,7 +10,7 @@ from typing import Final
 from lakemark.errors import Corrupt
 from lakemark.index.states import LazyRecords, Raw, from_row, micros, optional_micros, to_row
 from lakemark.model.ledger.clocks import Clocks
-from lakemark.model.ledger.entry import SITE, Contents, Entry, parsed
+from lakemark.model.ledger.entry import SITE, Attachments, Entry, parsed
 from lakemark.model.ledger.fold import apply, mark, mentions, structural, take
 from lakemark.model.ledger.requests import Requests
 from lakemark.model.ledger.run import RecordState, RunState
@@ -133,7 +133,7 @@ class _Batch:
     def clocks(self) -> Clocks:
         return self._state.clocks
 
-    def fold(self, entry: Entry, contents: Contents) -> bool:
+    def fold(self, entry: Entry, contents: Attachments) -> bool:
         """Answers whether the entry says something of the run itself, too."""
         marks = self._state.clocks.add(entry)
         named = mentions(entry, contents) | {one.record for one in marks}

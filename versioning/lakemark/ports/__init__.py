@@ -51,7 +51,7 @@ from lakemark.ports.store import (
     Listing,
     Source,
     Stored,
-    Usage,
+    TierUsage,
 )
 from lakemark.ports.work import Clock, Progress, Quiet
 
@@ -104,8 +104,8 @@ __all__ = [
     "Spooled",
     "Stored",
     "Strength",
+    "TierUsage",
     "Unreadable",
-    "Usage",
     "Verdict",
     "Watched",
     "WaterMarks",

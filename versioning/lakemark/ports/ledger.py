@@ -9,7 +9,7 @@ from typing import BinaryIO, Protocol, runtime_checkable
 
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.model.heartbeat import Heartbeat
-from lakemark.model.ledger.entry import Contents, Draft, Entry, Stamp
+from lakemark.model.ledger.entry import Attachments, Draft, Entry, Stamp
 from lakemark.model.ledger.outline import Outline
 from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import SiteState
@@ -92,7 +92,7 @@ class Ledger(Protocol):
     def site(self) -> SiteState:
         """The site's state, as of now. Do not change it."""
 
-    def entries(self, branch: str, *, after: int = 0) -> Iterator[tuple[Entry, Contents]]:
+    def entries(self, branch: str, *, after: int = 0) -> Iterator[tuple[Entry, Attachments]]:
         """Entries of `branch` (a run's name, or `site`) after sequence `after`, in order. `contents.manifest` may be left out."""
 
     def manifest(self, run: str, record: str) -> Manifest:
@@ -136,7 +136,7 @@ class Ledger(Protocol):
         False, and nothing changed, where the revision does not come after the branch's tip.
         """
 
-    def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Contents]]:
+    def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Attachments]]:
         """Entries up to `revision`, of a copy that was taken, that `branch` does not hold, in order; with manifests."""
 
     def put_manifest(self, run: str, record: str, manifest: Manifest) -> bool:

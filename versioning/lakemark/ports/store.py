@@ -75,7 +75,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class TierUsage:
     """Bytes; None where the store can't tell. `file_system_free_share` in [0, 1]."""
 
     used_bytes: int | None
@@ -186,7 +186,7 @@ class CheckpointStore(Protocol):
     def records(self) -> Listing:
         """Of them those that are whole as far as the place itself can tell without reading their bytes."""
 
-    def usage(self) -> Usage: ...
+    def usage(self) -> TierUsage: ...
 
     def free_space_bytes(self) -> int | None:
         """Of the file system behind it, without listing anything there; None where there is none, or it is not told."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from lakemark.errors import Misconfigured, StoreUnavailable
 from lakemark.sandbox import loopback, processes, state
 
-__all__ = ["Crew", "Service", "everything_of", "mark"]
+__all__ = ["Crew", "SandboxService", "everything_of", "mark"]
 
 _POLL_SECONDS = 0.05
 _NEWS_SECONDS = 10.0
@@ -20,7 +20,7 @@ _TAIL_BYTES = 4_096
 
 
 @dataclass(frozen=True)
-class Service:
+class SandboxService:
     """One server to run.
 
     `waits_for` says in words what is missing before it serves, None when nothing is. The process gets
@@ -30,7 +30,7 @@ class Service:
     name: str
     url: str
     ports: Sequence[int]
-    start: processes.Start
+    start: processes.ProcessStart
     waits_for: Callable[[], str | None]
     ends_within: float
 
@@ -40,7 +40,7 @@ def mark(directory: Path, name: str) -> str:
     return f"{directory.resolve()}#{name}"
 
 
-def everything_of(directory: Path, name: str, known: state.Started | None) -> list[processes.Identity]:
+def everything_of(directory: Path, name: str, known: state.Started | None) -> list[processes.ProcessIdentity]:
     """The service's living processes: the one noted, and whatever it started, even where the note was lost."""
     found = processes.marked(mark(directory, name))
     if known is not None and known.identity not in found and processes.alive(known.identity):
@@ -63,12 +63,12 @@ class Crew:
     silent_within: float
     started: dict[str, state.Started]
     at_most: float = 1_800.0
-    fresh: dict[str, Service] = field(default_factory=dict)
+    fresh: dict[str, SandboxService] = field(default_factory=dict)
     ready_seconds: dict[str, float] = field(default_factory=dict)
     _since: dict[str, float] = field(default_factory=dict)
     _still: dict[str, processes.Still] = field(default_factory=dict)
 
-    def ensure(self, service: Service) -> bool:
+    def ensure(self, service: SandboxService) -> bool:
         """Start it unless its process lives; says whether it was started."""
         self._since[service.name] = time.monotonic()
         if self.lives(service.name):
@@ -80,7 +80,7 @@ class Crew:
         known = self.started.get(name)
         return known is not None and processes.alive(known.identity)
 
-    def wait(self, services: Iterable[Service]) -> None:
+    def wait(self, services: Iterable[SandboxService]) -> None:
         """Until each serves.
 
         Raises `StoreUnavailable` when one ends, or stands still; the end of its log goes to `report`.
@@ -102,7 +102,7 @@ class Crew:
             self._end(service)
         state.save(self.directory, self.started)
 
-    def _look(self, service: Service) -> str | None:
+    def _look(self, service: SandboxService) -> str | None:
         known = self.started[service.name]
         if (ended := processes.exit_status(known.identity)) is not None:
             if service.name in self.fresh:
@@ -120,7 +120,7 @@ class Crew:
             raise self._failed(service, f"still waits for {missing} after {seconds:.0f} s")
         return missing
 
-    def _stands_still(self, service: Service) -> bool:
+    def _stands_still(self, service: SandboxService) -> bool:
         still = self._still.setdefault(service.name, processes.Still())
         log = service.start.log
         # On a busy machine a server may need minutes; one that hangs uses no time and says nothing.
@@ -128,14 +128,14 @@ class Crew:
         seen = (processes.spent_ticks(family), log.stat().st_size if log.exists() else 0)
         return still.look(seen) > self.ready_within or time.monotonic() - still.began > self.at_most
 
-    def _ready(self, service: Service, seconds: float) -> None:
+    def _ready(self, service: SandboxService, seconds: float) -> None:
         if service.name in self.fresh:
             self.ready_seconds[service.name] = round(seconds, 2)
             self.report(f"{service.name} is ready after {seconds:.1f} s: {service.url}")
         else:
             self.report(f"{service.name} runs already: {service.url}")
 
-    def _start(self, service: Service) -> None:
+    def _start(self, service: SandboxService) -> None:
         left = everything_of(self.directory, service.name, self.started.get(service.name))
         processes.end(left, within_seconds=service.ends_within)
         if taken := _taken(service.ports):
@@ -151,11 +151,11 @@ class Crew:
         self.started[service.name] = state.Started(service.name, service.url, identity)
         state.save(self.directory, self.started)
 
-    def _end(self, service: Service) -> None:
+    def _end(self, service: SandboxService) -> None:
         left = everything_of(self.directory, service.name, self.started.pop(service.name, None))
         processes.end(left, within_seconds=service.ends_within)
 
-    def _failed(self, service: Service, how: str) -> StoreUnavailable:
+    def _failed(self, service: SandboxService, how: str) -> StoreUnavailable:
         log = service.start.log
         lines = _tail(log)
         for line in lines:

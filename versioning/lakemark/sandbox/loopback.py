@@ -10,7 +10,7 @@ import socket
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-__all__ = ["GRPC_OFFSET", "HOST", "Answer", "Origin", "free_ports", "is_free", "url"]
+__all__ = ["GRPC_OFFSET", "HOST", "HttpAnswer", "Origin", "free_ports", "is_free", "url"]
 
 HOST = "127.0.0.1"
 GRPC_OFFSET = 10_000
@@ -56,7 +56,7 @@ def free_ports(count: int, *, avoid: Collection[int] = ()) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """What a server said; `status` 0 when it could not be reached or broke off."""
 
     status: int
@@ -80,7 +80,7 @@ class Origin:
     password: str = field(default="", repr=False)
     timeout_seconds: float = 5.0
 
-    def ask(self, method: str, path: str, *, body: object = None, headers: dict[str, str] | None = None) -> Answer:
+    def ask(self, method: str, path: str, *, body: object = None, headers: dict[str, str] | None = None) -> HttpAnswer:
         """One request; `bytes` go as they are, any other body but None as JSON. Raises nothing for a silent server."""
         sent = dict(headers or {})
         if self.user is not None:
@@ -93,8 +93,8 @@ class Origin:
         try:
             connection.request(method, path, body=raw, headers=sent)
             response = connection.getresponse()
-            return Answer(response.status, response.read())
+            return HttpAnswer(response.status, response.read())
         except (OSError, http.client.HTTPException):
-            return Answer(0)
+            return HttpAnswer(0)
         finally:
             connection.close()

@@ -18,7 +18,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Identity", "Start", "Still", "alive", "end", "exit_status", "identify", "marked", "spent_ticks", "start"]
+__all__ = [
+    "ProcessIdentity",
+    "ProcessStart",
+    "Still",
+    "alive",
+    "end",
+    "exit_status",
+    "identify",
+    "marked",
+    "spent_ticks",
+    "start",
+]
 
 MARK = "STARTED_BY_LAKEMARK"
 
@@ -30,7 +41,7 @@ _TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIP
 
 
 @dataclass(frozen=True)
-class Identity:
+class ProcessIdentity:
     """One process, for as long as it lives; `started_ticks` are the kernel's clock ticks since boot."""
 
     pid: int
@@ -39,7 +50,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Start:
+class ProcessStart:
     """What to run: `command[0]` is an absolute path, `environment` the whole environment."""
 
     command: Sequence[str]
@@ -48,7 +59,7 @@ class Start:
     log: Path
 
 
-def identify(pid: int) -> Identity | None:
+def identify(pid: int) -> ProcessIdentity | None:
     """Who has the number `pid` now; None when nobody has, or only a dead process its parent has not read."""
     try:
         after_name = (
@@ -59,10 +70,10 @@ def identify(pid: int) -> Identity | None:
     state, started_ticks = after_name[0], int(after_name[19])
     if state in "ZX":
         return None
-    return Identity(pid, started_ticks, _BOOT_ID.read_text(encoding="ascii").strip())
+    return ProcessIdentity(pid, started_ticks, _BOOT_ID.read_text(encoding="ascii").strip())
 
 
-def spent_ticks(identities: Iterable[Identity]) -> int:
+def spent_ticks(identities: Iterable[ProcessIdentity]) -> int:
     """The processor time that these processes and their ended children have had, in the kernel's clock ticks."""
     ticks = 0
     for identity in identities:
@@ -87,12 +98,12 @@ class Still:
         return time.monotonic() - self._moved
 
 
-def alive(identity: Identity) -> bool:
+def alive(identity: ProcessIdentity) -> bool:
     """Whether that very process runs, and not another under its number."""
     return identify(identity.pid) == identity
 
 
-def start(what: Start, *, mark: str) -> Identity:
+def start(what: ProcessStart, *, mark: str) -> ProcessIdentity:
     """Start it in a session of its own, with default signals, output to `what.log`, and `mark` in its environment.
 
     An older log is kept as `<log>.1`. A program that cannot be executed ends at once
@@ -123,7 +134,7 @@ def start(what: Start, *, mark: str) -> Identity:
     return found
 
 
-def exit_status(identity: Identity) -> str | None:
+def exit_status(identity: ProcessIdentity) -> str | None:
     """How it ended, as words for a person; None while it lives. Collects it where it is a child of ours."""
     if alive(identity):
         return None
@@ -137,7 +148,7 @@ def exit_status(identity: Identity) -> str | None:
     return f"ended with exit code {code}" if code >= 0 else f"ended by signal {-code}"
 
 
-def marked(mark: str) -> list[Identity]:
+def marked(mark: str) -> list[ProcessIdentity]:
     """Every living process with `mark` in the environment it was started with: what `start` started, and its children.
 
     Sees the processes of this user only, or everybody's as root.
@@ -156,7 +167,7 @@ def marked(mark: str) -> list[Identity]:
     return found
 
 
-def end(processes: Iterable[Identity], *, within_seconds: float) -> list[Identity]:
+def end(processes: Iterable[ProcessIdentity], *, within_seconds: float) -> list[ProcessIdentity]:
     """SIGTERM, then SIGKILL to those still there after `within_seconds`; returns those that had to be killed.
 
     A process that is not the one named any more is left alone.
@@ -176,7 +187,7 @@ def end(processes: Iterable[Identity], *, within_seconds: float) -> list[Identit
 
 
 @contextlib.contextmanager
-def _descriptor(identity: Identity) -> Iterator[int | None]:
+def _descriptor(identity: ProcessIdentity) -> Iterator[int | None]:
     try:
         descriptor = os.pidfd_open(identity.pid)
     except ProcessLookupError:
@@ -195,7 +206,7 @@ def _signal(descriptors: Iterable[int], number: signal.Signals) -> None:
             signal.pidfd_send_signal(descriptor, number)
 
 
-def _remaining(waiting: Mapping[Identity, int], deadline: float) -> dict[Identity, int]:
+def _remaining(waiting: Mapping[ProcessIdentity, int], deadline: float) -> dict[ProcessIdentity, int]:
     left = dict(waiting)
     poll = select.poll()
     for descriptor in left.values():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from lakemark.sandbox import loopback, prefect, processes, seaweedfs, stand_in
-from lakemark.sandbox.crew import Service
+from lakemark.sandbox.crew import SandboxService
 from lakemark.sandbox.declared import declared
 from lakemark.sandbox.plan import S3, LakeFS, Plan, Prefect
 
@@ -25,7 +25,7 @@ _LAKEFS_KEYS = ("LAKEFS_ACCESS_KEY_ID", "LAKEFS_SECRET_ACCESS_KEY")
 _ENDS_WITHIN = {SEAWEEDFS: 40.0, LAKEFS: 15.0, SERVER: 15.0, WORKER: 15.0}
 
 
-def independent(plan: Plan) -> list[Service]:
+def independent(plan: Plan) -> list[SandboxService]:
     """Those that need no other one, the slowest first."""
     services = []
     if plan.prefect is not None:
@@ -37,7 +37,7 @@ def independent(plan: Plan) -> list[Service]:
     return services
 
 
-def worker(plan: Plan, wanted: Prefect, *, heard: str | None) -> Service:
+def worker(plan: Plan, wanted: Prefect, *, heard: str | None) -> SandboxService:
     """The worker of `wanted.node`; it serves once its heartbeat is another than `heard`, and it polls what is deployed."""
     server = api(plan)
     names = [one.name for one in declared(wanted.deployments)] if wanted.deployments else []
@@ -85,7 +85,7 @@ def forget(directory: Path, url: str) -> None:
     seaweedfs.forget_sockets(seaweedfs.ports(directory / SEAWEEDFS, int(url.rpartition(":")[2]), avoid=()))
 
 
-def _seaweedfs(plan: Plan, wanted: S3) -> Service:
+def _seaweedfs(plan: Plan, wanted: S3) -> SandboxService:
     others = [plan.lakefs.port] if plan.lakefs else []
     others += [api(plan).port] if plan.prefect else []
     folder = plan.directory.resolve() / SEAWEEDFS
@@ -104,7 +104,7 @@ def _seaweedfs(plan: Plan, wanted: S3) -> Service:
     )
 
 
-def _stand_in(plan: Plan, wanted: LakeFS) -> Service:
+def _stand_in(plan: Plan, wanted: LakeFS) -> SandboxService:
     keys = {name: plan.credential(name) for name in _LAKEFS_KEYS}
     return _service(
         plan,
@@ -116,7 +116,7 @@ def _stand_in(plan: Plan, wanted: LakeFS) -> Service:
     )
 
 
-def _server(plan: Plan) -> Service:
+def _server(plan: Plan) -> SandboxService:
     server = api(plan)
     return _service(
         plan,
@@ -142,7 +142,7 @@ def _service(
     ports: Sequence[int],
     run: tuple[Sequence[str], Mapping[str, str]],
     waits_for: Callable[[], str | None],
-) -> Service:
+) -> SandboxService:
     directory = plan.directory.resolve()
-    start = processes.Start(*run, folder=directory / "work" / name, log=directory / "logs" / f"{name}.log")
-    return Service(name, url, ports, start, waits_for, _ENDS_WITHIN[name])
+    start = processes.ProcessStart(*run, folder=directory / "work" / name, log=directory / "logs" / f"{name}.log")
+    return SandboxService(name, url, ports, start, waits_for, _ENDS_WITHIN[name])

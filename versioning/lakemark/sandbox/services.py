@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lakemark.errors import Misconfigured, StoreUnavailable
 from lakemark.sandbox import prefect, processes, roster, state
-from lakemark.sandbox.crew import Crew, Service, everything_of
+from lakemark.sandbox.crew import Crew, SandboxService, everything_of
 from lakemark.sandbox.declared import declared
 from lakemark.sandbox.plan import S3, LakeFS, Plan, Prefect
 
@@ -123,7 +123,7 @@ def deploy(plan: Plan, *, report: Callable[[str], None], still_within: float = 1
     prefect.deploy(wanted.deployments.resolve(), environment=environment, report=report, still_within=still_within)
 
 
-def _run_worker(plan: Plan, wanted: Prefect, crew: Crew) -> Service:
+def _run_worker(plan: Plan, wanted: Prefect, crew: Crew) -> SandboxService:
     api = roster.api(plan)
     api.ensure_pool(wanted.node)
     # A worker that lives has been heard before; one to be started must be heard anew.

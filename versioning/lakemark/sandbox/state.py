@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lakemark.errors import Corrupt, quoted
-from lakemark.sandbox.processes import Identity
+from lakemark.sandbox.processes import ProcessIdentity
 
 __all__ = ["Started", "load", "locked", "save"]
 
@@ -24,7 +24,7 @@ class Started:
 
     name: str
     url: str
-    identity: Identity
+    identity: ProcessIdentity
 
 
 @contextlib.contextmanager
@@ -41,7 +41,10 @@ def load(directory: Path) -> dict[str, Started]:
     file = directory / _FILE
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-        return {one["name"]: Started(one["name"], one["url"], Identity(**one["identity"])) for one in found["services"]}
+        return {
+            one["name"]: Started(one["name"], one["url"], ProcessIdentity(**one["identity"]))
+            for one in found["services"]
+        }
     except FileNotFoundError:
         return {}
     except (KeyError, TypeError, ValueError):

@@ -15,7 +15,7 @@ from lakemark.errors import Corrupt, InDistress, LakemarkError, NotFound
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.model.checkpoints.record import require_own
 from lakemark.model.heartbeat import Heartbeat
-from lakemark.model.ledger.entry import SITE, Contents, Draft, Entry, Stamp
+from lakemark.model.ledger.entry import SITE, Attachments, Draft, Entry, Stamp
 from lakemark.model.ledger.outline import Outline
 from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import SiteState
@@ -114,7 +114,7 @@ class GuardedLedger:
     def forward(self, branch: str, revision: str) -> bool:
         return self.inner.forward(branch, revision)
 
-    def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Contents]]:
+    def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Attachments]]:
         return self.inner.beyond(branch, revision)
 
     def is_whole(self) -> bool:
@@ -141,7 +141,7 @@ class GuardedLedger:
     def site(self) -> SiteState:
         return self.inner.site()
 
-    def entries(self, branch: str, *, after: int = 0) -> Iterator[tuple[Entry, Contents]]:
+    def entries(self, branch: str, *, after: int = 0) -> Iterator[tuple[Entry, Attachments]]:
         return self.inner.entries(branch, after=after)
 
     def manifest(self, run: str, record: str) -> Manifest:

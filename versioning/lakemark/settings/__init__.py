@@ -13,7 +13,7 @@ from lakemark.settings.keypairs import (
     lakefs_credentials,
     with_sandbox,
 )
-from lakemark.settings.load import Loaded, Shown, load, loads, schema
+from lakemark.settings.load import Loaded, ShownSetting, load, loads, schema
 from lakemark.settings.parts import (
     ApprovalSettings,
     DataSettings,
@@ -65,7 +65,7 @@ __all__ = [
     "Secret",
     "ServeSettings",
     "Settings",
-    "Shown",
+    "ShownSetting",
     "Tier",
     "TierSettings",
     "WatchSettings",

@@ -17,7 +17,7 @@ from lakemark.model.values.instants import duration_text, from_text, to_text
 from lakemark.model.values.names import is_run
 from lakemark.settings import units
 from lakemark.settings.document import Value
-from lakemark.settings.section import Kind, invalid
+from lakemark.settings.section import ValueKind, invalid
 
 _GIT_URL: Final = re.compile(r"[A-Za-z0-9._~-]+(@[A-Za-z0-9.-]+)?:(?!//).+|[A-Za-z][A-Za-z0-9+.-]*://.*", re.ASCII)
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", re.ASCII)
@@ -25,7 +25,7 @@ _REPOSITORY: Final = r"[a-z0-9][a-z0-9-]{2,62}"
 _BRANCH: Final = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,255}"
 
 
-class S3Place(NamedTuple):
+class S3Address(NamedTuple):
     """`s3://bucket/prefix`: the prefix without slashes at its ends, empty for the whole bucket."""
 
     bucket: str
@@ -45,7 +45,7 @@ def _text(value: Value, what: str) -> str:
     return value
 
 
-def _spelled(read: Callable[[str], Any], what: str, show: Callable[[Any], Value] = str) -> Kind:
+def _spelled(read: Callable[[str], Any], what: str, show: Callable[[Any], Value] = str) -> ValueKind:
     """Text that `read` understands; its ValueErrors say what is wrong."""
 
     def checked(value: Value, _: Path) -> object:
@@ -55,10 +55,10 @@ def _spelled(read: Callable[[str], Any], what: str, show: Callable[[Any], Value]
         except ValueError as error:
             raise invalid(str(error)) from None
 
-    return Kind(read=checked, schema=lambda: {"type": "string", "description": what}, show=show)
+    return ValueKind(read=checked, schema=lambda: {"type": "string", "description": what}, show=show)
 
 
-def matching(pattern: str, what: str) -> Kind:
+def matching(pattern: str, what: str) -> ValueKind:
     """Text that the ASCII `pattern` matches whole; `what` begins with an article."""
     compiled = re.compile(pattern, re.ASCII)
 
@@ -68,10 +68,10 @@ def matching(pattern: str, what: str) -> Kind:
         return text
 
     kind = _spelled(read, what)
-    return Kind(read=kind.read, schema=lambda: {**kind.schema(), "pattern": f"^(?:{pattern})$"})
+    return ValueKind(read=kind.read, schema=lambda: {**kind.schema(), "pattern": f"^(?:{pattern})$"})
 
 
-def whole(least: int, most: int) -> Kind:
+def whole(least: int, most: int) -> ValueKind:
     """A whole number from `least` to `most`, both included."""
 
     def read(value: Value, _: Path) -> int:
@@ -81,7 +81,7 @@ def whole(least: int, most: int) -> Kind:
             raise invalid(f"must be from {least} to {most}, not {value}")
         return value
 
-    return Kind(read=read, schema=lambda: {"type": "integer", "minimum": least, "maximum": most})
+    return ValueKind(read=read, schema=lambda: {"type": "integer", "minimum": least, "maximum": most})
 
 
 def _path(value: Value, base: Path) -> Path:
@@ -144,13 +144,13 @@ def _endpoint(text: str) -> str:
     return text.rstrip("/")
 
 
-def _s3(text: str) -> S3Place:
+def _s3(text: str) -> S3Address:
     bucket, _, prefix = text.removeprefix("s3://").partition("/")
     parts = prefix.removesuffix("/").split("/") if prefix else []
     plain = all(part not in {"", ".", ".."} and part.isprintable() for part in parts)
     if not text.startswith("s3://") or not _BUCKET.fullmatch(bucket) or ".." in bucket or not plain:
         raise ValueError(f"{quoted(text)} is not s3://bucket/prefix")
-    return S3Place(bucket, "/".join(parts))
+    return S3Address(bucket, "/".join(parts))
 
 
 def _remote(value: Value, base: Path) -> str:
@@ -201,13 +201,13 @@ Share = Annotated[Fraction, _spelled(units.share, "text such as 20%", units.shar
 Amount = Annotated[int | Fraction, _spelled(units.amount, "text such as 10% or 50GiB", units.amount_text)]
 Instant = Annotated[datetime, _spelled(from_text, "text such as 2030-01-01T00:00:00Z", to_text)]
 Zone = Annotated[str, _spelled(_zone, "a time zone such as UTC or Europe/Berlin")]
-LocalPath = Annotated[Path, Kind(read=_path, schema=lambda: {"type": "string", "format": "path"}, show=str)]
+LocalPath = Annotated[Path, ValueKind(read=_path, schema=lambda: {"type": "string", "format": "path"}, show=str)]
 AbsolutePath = Annotated[Path, _spelled(_absolute, "an absolute path")]
 Url = Annotated[str, _spelled(_url, "an http:// or https:// URL")]
 SecretUrl = Annotated[str, _spelled(_secret_url, "an http:// or https:// URL")]
 Endpoint = Annotated[str, _spelled(_endpoint, "a server's http:// or https:// URL")]
-S3Url = Annotated[S3Place, _spelled(_s3, "s3://bucket/prefix")]
-Remote = Annotated[str, Kind(read=_remote, schema=lambda: {"type": "string", "description": "a Git URL or path"})]
+S3Url = Annotated[S3Address, _spelled(_s3, "s3://bucket/prefix")]
+Remote = Annotated[str, ValueKind(read=_remote, schema=lambda: {"type": "string", "description": "a Git URL or path"})]
 Run = Annotated[str, _spelled(_run, "a run's name, or {name}")]
 Command = Annotated[str, _spelled(_command, "a command line")]
 DataBranch = Annotated[str, matching(f"{_REPOSITORY}/{_BRANCH}", "REPOSITORY/BRANCH such as data/main")]

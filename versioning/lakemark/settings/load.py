@@ -21,7 +21,7 @@ _MOST: Final = 5
 _MASKED: Final = frozenset({("notify", "webhook"), ("notify", "heartbeat")})
 
 
-class Shown(NamedTuple):
+class ShownSetting(NamedTuple):
     """A line of `config show`: a dotted key, its value as JSON, and where it is from.
 
     `source` is `FILE:LINE`, `environment NAME`, `host name` or `default`.
@@ -45,11 +45,11 @@ class Loaded:
         """The folder of the file, from which relative paths count."""
         return self.file.parent
 
-    def shown(self) -> list[Shown]:
+    def shown(self) -> list[ShownSetting]:
         """Every value with its source; of addresses that hold a secret only the server."""
         document = shown_section(self.settings)
         return [
-            Shown(".".join(map(str, key)), _masked(key, value), self.sources.get(key, "default"))
+            ShownSetting(".".join(map(str, key)), _masked(key, value), self.sources.get(key, "default"))
             for key, value in _leaves(document, ())
         ]
 

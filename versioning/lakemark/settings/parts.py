@@ -24,7 +24,7 @@ from lakemark.settings.kinds import (
     Share,
     Size,
 )
-from lakemark.settings.section import Default, Problem, Section
+from lakemark.settings.section import Default, Section, SettingProblem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,15 +82,15 @@ class WatchSettings(Section):
     data: Annotated[DataBranch | None, Default(None)]
     seen_as: Annotated[AbsolutePath | None, Default(None)]
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[SettingProblem]:
         """A pattern that would give several directories one run, or one directory to every run."""
         stars = str(self.path).count("*")
         if stars > 1:
-            yield Problem(("path",), "has more than one `*`; one component may have one")
+            yield SettingProblem(("path",), "has more than one `*`; one component may have one")
         if stars and "{name}" not in self.run:
-            yield Problem(("run",), 'is one name for several directories; name their runs with "{name}"')
+            yield SettingProblem(("run",), 'is one name for several directories; name their runs with "{name}"')
         if not stars and "{name}" in self.run:
-            yield Problem(("run",), "has `{name}`, and `path` has no `*` that it could stand for")
+            yield SettingProblem(("run",), "has `{name}`, and `path` has no `*` that it could stand for")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +110,10 @@ class ApprovalSettings(Section):
     prune_share: Annotated[Share, Default("20%")]
     allowed_signers: Annotated[LocalPath | None, Default(None)]
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[SettingProblem]:
         """A request that ends before its time has come."""
         if self.alone_after is not None and self.alone_after >= self.expires_after:
-            yield Problem(("alone_after",), "must be shorter than `expires_after`, or nobody can approve alone")
+            yield SettingProblem(("alone_after",), "must be shorter than `expires_after`, or nobody can approve alone")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,10 +125,10 @@ class VerifySettings(Section):
     every: Annotated[Duration, Default("30d")]
     budget: Annotated[Share, Default("20%")]
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[SettingProblem]:
         """A budget that reads nothing."""
         if not self.budget:
-            yield Problem(("budget",), "must be more than 0%, or nothing would ever be read back")
+            yield SettingProblem(("budget",), "must be more than 0%, or nothing would ever be read back")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ from lakemark.settings.kinds import Count, Delay, Duration, Metric, Positive, Ru
 from lakemark.settings.section import (
     Default,
     JsonSchema,
-    Kind,
-    Problem,
     Section,
+    SettingProblem,
+    ValueKind,
     invalid,
     read_section,
     section_schema,
@@ -53,11 +53,11 @@ class PolicySettings(Section):
     every_steps: Annotated[Positive | None, Default(None)]
     best: Annotated[BestSettings | None, Default(None)]
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[SettingProblem]:
         """A policy without a rule."""
         periods = self.hourly or self.daily or self.weekly or self.monthly or self.yearly
         if not (self.keep_last or self.keep_for or periods or self.every_steps or self.best):
-            yield Problem((), "keeps nothing; give at least one rule, such as keep_last: 5")
+            yield SettingProblem((), "keeps nothing; give at least one rule, such as keep_last: 5")
 
 
 _DEFAULT: Final[Mapping[str, Value]] = {
@@ -107,10 +107,10 @@ class AdmitSettings(Section):
     newest: Annotated[bool, Default(value=False)]
     best: Annotated[bool, Default(value=False)]
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[SettingProblem]:
         """Nothing would ever come."""
         if not (self.every or self.newest or self.best):
-            yield Problem((), "admits nothing; give every, newest or best, or say all or retained")
+            yield SettingProblem((), "admits nothing; give every, newest or best, or say all or retained")
 
 
 def _admit(value: Value, base: Path) -> str | AdmitSettings:
@@ -130,7 +130,7 @@ def _admit_shown(admit: str | AdmitSettings) -> Value:
 
 
 Admit = Annotated[
-    Literal["all", "retained"] | AdmitSettings, Kind(read=_admit, schema=_admit_schema, show=_admit_shown)
+    Literal["all", "retained"] | AdmitSettings, ValueKind(read=_admit, schema=_admit_schema, show=_admit_shown)
 ]
 
 

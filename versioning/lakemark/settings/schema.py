@@ -25,9 +25,9 @@ from lakemark.settings.parts import (
 from lakemark.settings.policies import RESIDENCE, ResidenceSettings, RetentionSettings
 from lakemark.settings.section import (
     Default,
-    Kind,
-    Problem,
     Section,
+    SettingProblem,
+    ValueKind,
     invalid,
     nearest,
     read_section,
@@ -45,7 +45,7 @@ def _data(value: Value, base: Path) -> DataSettings | None:
     return read_section(DataSettings, value, base)
 
 
-_DATA = Kind(
+_DATA = ValueKind(
     read=_data,
     schema=lambda: {"anyOf": [section_schema(DataSettings), {"const": "none"}]},
     show=lambda data: "none" if data is None else shown_section(data),
@@ -83,22 +83,22 @@ class Settings(Section):
     sandbox: Annotated[SandboxSettings, Default({})]
     simulated_clock: Annotated[bool, Default(value=False)]
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[SettingProblem]:
         """What parts ask of one another."""
         if self.profile == "reader" and self.ledger.remote is None:
-            yield Problem(("ledger",), "names no `remote`; a reader reads a site's ledger from there")
+            yield SettingProblem(("ledger",), "names no `remote`; a reader reads a site's ledger from there")
         if not any(tier.tier_class == "hot" for tier in self.tiers.values()):
-            yield Problem(("tiers",), "has no tier of class hot; a checkpoint lands in one first")
+            yield SettingProblem(("tiers",), "has no tier of class hot; a checkpoint lands in one first")
         domains = {tier.domain or ("own", name) for name, tier in self.tiers.items()}
         if self.tiers and self.copies > len(domains):
-            yield Problem(
+            yield SettingProblem(
                 ("copies",),
                 f"asks for {self.copies} failure domains, but the tiers have {len(domains)}: "
                 "no record would ever count as safe",
             )
         for first, second in overlaps(self.tiers, places=self._places(), watched=[one.path for one in self.watch]):
             other = ".".join(map(str, second))
-            yield Problem(first, f"overlaps with `{other}`; each needs a place of its own")
+            yield SettingProblem(first, f"overlaps with `{other}`; each needs a place of its own")
 
     def _places(self) -> dict[Key, Path]:
         """What lies on this disk beside tiers and trainers' directories, by key."""

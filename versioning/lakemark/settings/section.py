@@ -22,7 +22,7 @@ JsonSchema = dict[str, Any]
 _MISSING: Final = object()
 
 
-class Problem(NamedTuple):
+class SettingProblem(NamedTuple):
     """What is wrong with the value at `key`, in words that follow the key's name."""
 
     key: Key
@@ -32,18 +32,18 @@ class Problem(NamedTuple):
 class InvalidError(Exception):
     """All problems of a value; keys count from that value."""
 
-    def __init__(self, *problems: Problem) -> None:
+    def __init__(self, *problems: SettingProblem) -> None:
         super().__init__(problems)
         self.problems = problems
 
 
 def invalid(text: str, *key: str | int) -> InvalidError:
     """One problem; `key` is where below the value it lies."""
-    return InvalidError(Problem(key, text))
+    return InvalidError(SettingProblem(key, text))
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueKind:
     """How one kind of value is read (InvalidError if it is none), shown, and described.
 
     `read` also gets the folder from which relative paths count.
@@ -69,14 +69,14 @@ class Section:
     names: ClassVar[Mapping[str, str]] = {}
     """Fields whose key in the file has another name."""
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[SettingProblem]:
         """What is wrong between the keys, each of which is right by itself."""
         yield from ()
 
 
 class _Field(NamedTuple):
     attribute: str
-    kind: Kind
+    kind: ValueKind
     default: Any
 
 
@@ -106,12 +106,12 @@ def read_section(section: type[S], value: Value, base: Path) -> S:
         raise invalid("is empty; leave the key out to have its defaults")
     if not isinstance(value, dict):
         raise invalid(f"must be a mapping such as {{{known(section)[0]}: …}}, not {quoted(value)}")
-    found = [Problem((key,), _unknown(key, section)) for key in value if key not in known(section)]
+    found = [SettingProblem((key,), _unknown(key, section)) for key in value if key not in known(section)]
     read = {}
     for key, field in _fields(section).items():
         given = value.get(key, field.default)
         if given is _MISSING:
-            found.append(Problem((key,), "is missing"))
+            found.append(SettingProblem((key,), "is missing"))
         else:
             read[field.attribute] = _below(key, field.kind, given, base, found)
     if not found:
@@ -139,11 +139,11 @@ def section_schema(section: type[Section]) -> JsonSchema:
     return {**schema, "required": required} if required else schema
 
 
-def kind_of(annotation: Any) -> Kind:  # noqa: ANN401 - a type expression
+def kind_of(annotation: Any) -> ValueKind:  # noqa: ANN401 - a type expression
     """What a field's type says about its values; a `Kind` in an `Annotated` decides."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        given = [note for note in annotation.__metadata__ if isinstance(note, Kind)]
+        given = [note for note in annotation.__metadata__ if isinstance(note, ValueKind)]
         return given[0] if given else kind_of(parts[0])
     if origin in {Union, UnionType}:
         return _optional(kind_of(parts[0]))
@@ -155,7 +155,7 @@ def kind_of(annotation: Any) -> Kind:  # noqa: ANN401 - a type expression
         return _mapping(kind_of(parts[0]), kind_of(parts[1]))
     if annotation is bool:
         return _FLAG
-    return Kind(
+    return ValueKind(
         read=lambda value, base: read_section(annotation, value, base),
         schema=lambda: section_schema(annotation),
         show=cast("Callable[[Any], Value]", shown_section),
@@ -172,11 +172,11 @@ def _unknown(key: object, section: type[Section]) -> str:
     return f"is not a known key{of}; the nearest one is `{nearest(key, known(section))}`"
 
 
-def _below(step: str | int, kind: Kind, value: Value, base: Path, found: list[Problem]) -> Any:  # noqa: ANN401, PLR0917
+def _below(step: str | int, kind: ValueKind, value: Value, base: Path, found: list[SettingProblem]) -> Any:  # noqa: ANN401, PLR0917
     try:
         return kind.read(value, base)
     except InvalidError as error:
-        found.extend(Problem((step, *problem.key), problem.text) for problem in error.problems)
+        found.extend(SettingProblem((step, *problem.key), problem.text) for problem in error.problems)
         return None
 
 
@@ -185,21 +185,21 @@ def _property(field: _Field) -> JsonSchema:
     return schema if field.default is _MISSING else {**schema, "default": field.default}
 
 
-def _optional(kind: Kind) -> Kind:
-    return Kind(
+def _optional(kind: ValueKind) -> ValueKind:
+    return ValueKind(
         read=lambda value, base: None if value is None else kind.read(value, base),
         schema=lambda: {"anyOf": [kind.schema(), {"type": "null"}]},
         show=lambda value: None if value is None else kind.show(value),
     )
 
 
-def _choice(words: tuple[str, ...]) -> Kind:
+def _choice(words: tuple[str, ...]) -> ValueKind:
     def read(value: Value, _: Path) -> str:
         if not isinstance(value, str) or value not in words:
             raise invalid(f"must be {' or '.join(words)}, not {quoted(value)}")
         return value
 
-    return Kind(read=read, schema=lambda: {"enum": list(words)})
+    return ValueKind(read=read, schema=lambda: {"enum": list(words)})
 
 
 def _flag(value: Value, _: Path) -> bool:
@@ -208,31 +208,31 @@ def _flag(value: Value, _: Path) -> bool:
     return value
 
 
-_FLAG: Final = Kind(read=_flag, schema=lambda: {"type": "boolean"})
+_FLAG: Final = ValueKind(read=_flag, schema=lambda: {"type": "boolean"})
 
 
-def _list(kind: Kind) -> Kind:
+def _list(kind: ValueKind) -> ValueKind:
     def read(value: Value, base: Path) -> tuple[Any, ...]:
         if not isinstance(value, list):
             raise invalid(f"must be a list, not {quoted(value)}")
-        found: list[Problem] = []
+        found: list[SettingProblem] = []
         items = tuple(_below(number, kind, item, base, found) for number, item in enumerate(value))
         if found:
             raise InvalidError(*found)
         return items
 
-    return Kind(
+    return ValueKind(
         read=read,
         schema=lambda: {"type": "array", "items": kind.schema()},
         show=lambda items: [kind.show(item) for item in items],
     )
 
 
-def _mapping(names: Kind, kind: Kind) -> Kind:
+def _mapping(names: ValueKind, kind: ValueKind) -> ValueKind:
     def read(value: Value, base: Path) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise invalid(f"must be a mapping of names to values, not {quoted(value)}")
-        found: list[Problem] = []
+        found: list[SettingProblem] = []
         for name in value:
             _below(name, names, name, base, found)
         items = {name: _below(name, kind, item, base, found) for name, item in value.items()}
@@ -240,7 +240,7 @@ def _mapping(names: Kind, kind: Kind) -> Kind:
             raise InvalidError(*found)
         return items
 
-    return Kind(
+    return ValueKind(
         read=read,
         schema=lambda: {"type": "object", "additionalProperties": kind.schema()},
         show=lambda items: {name: kind.show(item) for name, item in items.items()},

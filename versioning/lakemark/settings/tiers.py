@@ -22,9 +22,9 @@ from lakemark.settings.kinds import (
 )
 from lakemark.settings.section import (
     Default,
-    Kind,
-    Problem,
     Section,
+    SettingProblem,
+    ValueKind,
     invalid,
     read_section,
     section_schema,
@@ -50,13 +50,13 @@ class TierSettings(Section):
     high_water: Annotated[Amount | None, Default(None)]
     low_water: Annotated[Amount | None, Default(None)]
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[SettingProblem]:
         """Water marks the wrong way round."""
         high, low = self.high_water, self.low_water
         if low is not None and high is None:
-            yield Problem(("low_water",), "is given without `high_water`, from which it would start")
+            yield SettingProblem(("low_water",), "is given without `high_water`, from which it would start")
         elif low is not None and high is not None and type(high) is type(low) and low >= high:
-            yield Problem(("low_water",), "must be below `high_water`")
+            yield SettingProblem(("low_water",), "must be below `high_water`")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ def _one_of(value: Mapping[str, Value], key: str, names: tuple[str, ...], *, of:
 
 Tier = Annotated[
     HotTree | DirectoryTier | S3Tier,
-    Kind(
+    ValueKind(
         read=_read,
         schema=lambda: {"oneOf": [section_schema(model) for model in (HotTree, DirectoryTier, S3Tier)]},
         show=shown_section,

@@ -83,7 +83,7 @@ class Digester:
         self._part, self._in_part = blake3(), 0
 
 
-class Verified(io.RawIOBase):
+class VerifiedStream(io.RawIOBase):
     """A stream that raises AnswerDamaged instead of ending when its bytes were not those of `file`, or too many or too few.
 
     It says nothing of what lies where they came from: that takes another reading. TargetDamaged where the bytes are right
@@ -135,7 +135,7 @@ class Verified(io.RawIOBase):
                 )
 
 
-def drain(stream: Verified, buffer: memoryview) -> None:
+def drain(stream: VerifiedStream, buffer: memoryview) -> None:
     """Reads `stream` to its end, so that it compares."""
     while stream.readinto(buffer) == len(buffer):
         pass

@@ -34,7 +34,7 @@ from lakemark.adapters.disk.pool import Buffers
 from lakemark.adapters.disk.rooted import Below
 from lakemark.adapters.disk.workbench import Workbench
 from lakemark.errors import StoreUnavailable, quoted
-from lakemark.ports.store import Expiry, Usage
+from lakemark.ports.store import Expiry, TierUsage
 
 WORKERS: Final = 4
 MODES: Final = {"owner": 0o700, "group": 0o750, "all": 0o755}
@@ -198,9 +198,9 @@ class DirectoryBlobs:
                 count += 1
         return count
 
-    def space(self) -> Usage:
+    def space(self) -> TierUsage:
         total, free = self._space.totals()
-        return Usage(
+        return TierUsage(
             used_bytes=None,
             capacity_bytes=total,
             free_bytes=free,

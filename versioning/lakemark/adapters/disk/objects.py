@@ -10,7 +10,7 @@ from typing import BinaryIO, Final, Protocol, Self
 
 from lakemark.adapters.disk.digests import Readable
 from lakemark.errors import StoreUnavailable, quoted
-from lakemark.ports.store import Expiry, Usage
+from lakemark.ports.store import Expiry, TierUsage
 
 ANSWER_SECONDS: Final = 20.0
 """How long a store may take over a removal that was sent in time; later it is taken for one that does not come any more."""
@@ -115,7 +115,7 @@ class Blobs(Protocol):
     def tidy(self) -> int:
         """Removes what dead writers left unfinished; answers how many."""
 
-    def space(self) -> Usage:
+    def space(self) -> TierUsage:
         """Without used_bytes."""
 
     def takes_wrong_checksum(self, key: str) -> bool:

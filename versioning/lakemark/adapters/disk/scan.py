@@ -23,7 +23,7 @@ _WORTH_BYTES: Final = 2**20
 _LATER: Final = "Let the trainer finish and commit it again; the next `lakemark sweep` does so too."
 
 
-class Look(NamedTuple):
+class FileStat(NamedTuple):
     """What is kept of a stat result, under its names: a tree may have a hundred thousand files."""
 
     st_dev: int
@@ -35,7 +35,7 @@ class Look(NamedTuple):
     st_blocks: int
 
     @classmethod
-    def of(cls, found: os.stat_result) -> Look:
+    def of(cls, found: os.stat_result) -> FileStat:
         return cls(
             found.st_dev,
             found.st_ino,
@@ -48,12 +48,12 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ScannedPath:
     """One path of the tree as it was found. `target`: of a symlink. `known`: of a regular file."""
 
     path: str
     type: FileType
-    stat: Look
+    stat: FileStat
     target: str | None = None
     known: KnownFile | None = None
 
@@ -72,7 +72,7 @@ class Seen:
         """Whether its inode's number says who it is."""
         return self.known is None or self.known.inode != 0
 
-    def same_file(self, now: os.stat_result | Look) -> bool:
+    def same_file(self, now: os.stat_result | FileStat) -> bool:
         """By its inode, not by ctime, which changes with our own link; by ctime, which can't be set, where inodes change."""
         then = self.stat
         who, whose = (then.st_ino, now.st_ino) if self.steady else (then.st_ctime_ns, now.st_ctime_ns)
@@ -96,7 +96,7 @@ def place_of(source: Path, members: Sequence[Path]) -> tuple[Path, tuple[str, ..
     return Path(os.path.realpath(base)), tuple(sorted({member.relative_to(base).as_posix() for member in members}))
 
 
-def scan(source: Path, members: Sequence[str] = ()) -> dict[str, Seen]:
+def scan(source: Path, members: Sequence[str] = ()) -> dict[str, ScannedPath]:
     """Everything below `source` (or the one file it is), by path, in order; of a directory only `members`, where given.
 
     Raises NotFound, Denied, Incomplete (vanished meanwhile), Refused: names that can't be kept, links that lead out,
@@ -118,7 +118,7 @@ def scan(source: Path, members: Sequence[str] = ()) -> dict[str, Seen]:
     return {seen.path: seen for seen in sorted(found, key=lambda seen: seen.path)}
 
 
-def require_unchanged(before: dict[str, Seen], after: dict[str, Seen]) -> None:
+def require_unchanged(before: dict[str, ScannedPath], after: dict[str, ScannedPath]) -> None:
     """Raises Incomplete naming the first path that is new, gone or was written between two scans."""
     for path in sorted(before.keys() | after.keys()):
         then, now = before.get(path), after.get(path)
@@ -164,7 +164,7 @@ def require_closed(descriptor: int, path: str) -> None:
         raise Unsteady(f"{quoted(path)} is still open for writing", advice=_LATER)
 
 
-def _member(folder: Path, name: str) -> list[Seen]:
+def _member(folder: Path, name: str) -> list[ScannedPath]:
     check_path(name)
     try:
         found = os.lstat(folder / name)
@@ -175,7 +175,7 @@ def _member(folder: Path, name: str) -> list[Seen]:
     return _entry(name, str(folder / name), found)
 
 
-def _walk(folder: str, prefix: str) -> Iterator[Seen]:
+def _walk(folder: str, prefix: str) -> Iterator[ScannedPath]:
     try:
         names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -192,17 +192,17 @@ def _walk(folder: str, prefix: str) -> Iterator[Seen]:
         yield from _entry(path, place, found)
 
 
-def _entry(path: str, place: str, found: os.stat_result) -> list[Seen]:
+def _entry(path: str, place: str, found: os.stat_result) -> list[ScannedPath]:
     if stat.S_ISDIR(found.st_mode):
-        return list(_walk(place, f"{path}/")) or [Seen(path, FileType.DIRECTORY, Look.of(found))]
+        return list(_walk(place, f"{path}/")) or [ScannedPath(path, FileType.DIRECTORY, FileStat.of(found))]
     return [_seen(path, place, found)]
 
 
-def _seen(path: str, place: str, found: os.stat_result) -> Seen:
+def _seen(path: str, place: str, found: os.stat_result) -> ScannedPath:
     check_path(path)
     if stat.S_ISREG(found.st_mode):
         try:
-            return Seen(path, FileType.FILE, Look.of(found), known=known_file(place, found))
+            return ScannedPath(path, FileType.FILE, FileStat.of(found), known=known_file(place, found))
         except FileNotFoundError as error:
             raise gone(path) from error
     if stat.S_ISLNK(found.st_mode):
@@ -211,7 +211,7 @@ def _seen(path: str, place: str, found: os.stat_result) -> Seen:
         except OSError as error:
             raise gone(path) from error
         check_target(path, target)
-        return Seen(path, FileType.SYMLINK, Look.of(found), target)
+        return ScannedPath(path, FileType.SYMLINK, FileStat.of(found), target)
     raise Refused(
         f"{quoted(path)} is a {_kind(found.st_mode)}, not a file, directory or symlink",
         advice="Save the checkpoint without it.",

@@ -22,7 +22,7 @@ from lakemark.adapters.disk.pool import run_all
 from lakemark.adapters.dvc import layout
 from lakemark.adapters.dvc.claims import WORKERS, Claims, Used, count
 from lakemark.adapters.dvc.layout import Claim, Mark
-from lakemark.adapters.dvc.removals import LASTS_SECONDS, Going, Turn
+from lakemark.adapters.dvc.removals import LASTS_SECONDS, Going, RemovalTurn
 from lakemark.errors import Corrupt, NoRoom, StoreUnavailable
 from lakemark.ports.store import Checkpoint
 
@@ -227,7 +227,7 @@ class Collector:
         left.add(waiting)
         return freed
 
-    def _announce(self, turn: Turn, waiting: deque[str]) -> list[str]:
+    def _announce(self, turn: RemovalTurn, waiting: deque[str]) -> list[str]:
         """Takes as many names as there is time for at once, and room for notes in a tier that is full; the rest stay."""
         full = False
 
@@ -253,7 +253,7 @@ class Collector:
             noted.append(waiting.popleft())
         return sorted(noted)
 
-    def _remove_announced(self, turn: Turn, names: Iterable[str]) -> dict[str, bool]:
+    def _remove_announced(self, turn: RemovalTurn, names: Iterable[str]) -> dict[str, bool]:
         """Whether each is gone. Not, where the turn was over before its removal was sent: that begins anew."""
         done: dict[str, bool] = {}
         for dirs in (True, False):
@@ -261,7 +261,7 @@ class Collector:
             done.update(run_all(tasks, workers=WORKERS))
         return done
 
-    def _removed(self, turn: Turn, name: str) -> tuple[str, bool]:
+    def _removed(self, turn: RemovalTurn, name: str) -> tuple[str, bool]:
         if not turn.stands(name):
             return name, False
         try:

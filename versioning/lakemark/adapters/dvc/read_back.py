@@ -24,7 +24,7 @@ _STEP_BYTES: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ObjectFault:
     """What is wrong with an object. unread: the store as a whole answers, and gave no bytes of it."""
 
     why: str
@@ -45,13 +45,13 @@ class ObjectReader:
         self._workers = workers
         self._buffers = Buffers(workers, _STEP_BYTES)
 
-    def bad(self, files: Collection[tuple[str, File]], progress: Progress) -> dict[str, Fault]:
+    def bad(self, files: Collection[tuple[str, File]], progress: Progress) -> dict[str, ObjectFault]:
         """Of these files by the names of their objects: file digest -> what is wrong. Every byte of each is read.
 
         By file, not by object: two files may be told to have one name, and one of them has not its bytes then.
         """
         progress.expect("verify", sum(file.size_bytes for _, file in files))
-        found: dict[str, Fault] = {}
+        found: dict[str, ObjectFault] = {}
         for digest, fault, size_bytes in run_all(self._tasks(files), workers=self._workers):
             progress.advance(size_bytes)
             if fault is not None:
@@ -68,29 +68,31 @@ class ObjectReader:
         right = digester.size_bytes == file.size_bytes and digester.finish().digest == file.digest
         return right, md5.hexdigest()
 
-    def _tasks(self, files: Collection[tuple[str, File]]) -> Iterator[Callable[[], tuple[str, Fault | None, int]]]:
+    def _tasks(
+        self, files: Collection[tuple[str, File]]
+    ) -> Iterator[Callable[[], tuple[str, ObjectFault | None, int]]]:
         for name, file in files:
             for index in range(part_count(file.size_bytes, self._part_size)):
                 yield partial(self._part, name, file, index)
 
-    def _part(self, name: str, file: File, index: int) -> tuple[str, Fault | None, int]:
+    def _part(self, name: str, file: File, index: int) -> tuple[str, ObjectFault | None, int]:
         """(file digest, what is wrong, bytes read)."""
         start = index * self._part_size
         length = min(self._part_size, file.size_bytes - start)
-        fault: Fault | None = None
+        fault: ObjectFault | None = None
         for _ in range(READINGS):
             try:
                 why = self._look(object_key(name), file, index)
-                fault = None if why is None else Fault(why)
+                fault = None if why is None else ObjectFault(why)
             except NotFound:
-                fault = Fault(MISSING)
+                fault = ObjectFault(MISSING)
             except (StoreUnavailable, Corrupt) as error:
                 self._still_up()
-                fault = Fault(f"can't be read: {error}", unread=isinstance(error, StoreUnavailable))
+                fault = ObjectFault(f"can't be read: {error}", unread=isinstance(error, StoreUnavailable))
             except OSError as error:
                 # Only the bytes of a plain file say this: opening one has words of ours already.
                 self._still_up()
-                fault = Fault(f"can't be read: {error.strerror or error}", unread=error.errno != errno.EIO)
+                fault = ObjectFault(f"can't be read: {error.strerror or error}", unread=error.errno != errno.EIO)
             if fault is None or fault.why == MISSING:
                 break
         return str(file.digest), fault, length

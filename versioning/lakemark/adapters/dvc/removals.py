@@ -46,7 +46,7 @@ class Patience:
     sleep: Callable[[float], None] = time.sleep
 
 
-class Turn:
+class RemovalTurn:
     """One pass's permission to remove, from before its first note is written on."""
 
     def __init__(self, blobs: Blobs, patience: Patience) -> None:
@@ -90,8 +90,8 @@ class Going:
         self._patience = patience
         self._seen: dict[str, float] = {}
 
-    def begin(self) -> Turn:
-        return Turn(self._blobs, self._patience)
+    def begin(self) -> RemovalTurn:
+        return RemovalTurn(self._blobs, self._patience)
 
     def wait_out(self, keys: Iterable[str]) -> None:
         """Returns once no removal under these notes can come any more; what dead passes left of them is gone then.

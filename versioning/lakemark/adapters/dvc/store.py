@@ -16,7 +16,7 @@ from itertools import chain
 from typing import BinaryIO
 
 from lakemark.adapters.disk import tier_file
-from lakemark.adapters.disk.digests import Verified, drain
+from lakemark.adapters.disk.digests import VerifiedStream, drain
 from lakemark.adapters.disk.files import as_ours_of_place
 from lakemark.adapters.disk.objects import Blobs
 from lakemark.adapters.disk.pool import Buffers, run_all
@@ -25,7 +25,7 @@ from lakemark.adapters.dvc.capacity import Room
 from lakemark.adapters.dvc.claims import WORKERS, Claims, Remembered
 from lakemark.adapters.dvc.collect import Collector, is_going, oldest
 from lakemark.adapters.dvc.layout import Claim
-from lakemark.adapters.dvc.read_back import MISSING, READINGS, Fault, ObjectReader
+from lakemark.adapters.dvc.read_back import MISSING, READINGS, ObjectFault, ObjectReader
 from lakemark.adapters.dvc.removals import Going, Patience
 from lakemark.errors import (
     AnswerDamaged,
@@ -41,7 +41,7 @@ from lakemark.errors import (
 from lakemark.model.checkpoints.manifest import File
 from lakemark.model.ledger.run import Place
 from lakemark.model.values.outside import ledger_slot
-from lakemark.ports.store import Checkpoint, Damage, Expiry, Identity, Listing, Source, Stored, Usage
+from lakemark.ports.store import Checkpoint, Damage, Expiry, Identity, Listing, Source, Stored, TierUsage
 from lakemark.ports.work import Progress, Quiet
 
 
@@ -145,7 +145,7 @@ class DvcStore:
         bad = self._bad(files, checkpoint.manifest.part_size_bytes, progress)
         for file in checkpoint.manifest.regular:
             named = str(file.digest) in objects
-            fault = bad.get(str(file.digest)) if named else Fault(MISSING)
+            fault = bad.get(str(file.digest)) if named else ObjectFault(MISSING)
             if fault is not None:
                 damage.append(Damage(path=file.path, why=fault.why, missing=fault.missing, unread=fault.unread))
         return tuple(damage)
@@ -237,9 +237,9 @@ class DvcStore:
             raise NotFound(f"{self.name} does not hold {record[:12]}", advice="See `lakemark ls`.")
         return Claim.from_bytes(data, key=key).checkpoint
 
-    def usage(self) -> Usage:
+    def usage(self) -> TierUsage:
         space = self.blobs.space()
-        return Usage(
+        return TierUsage(
             used_bytes=sum(size_bytes for _, size_bytes in self.blobs.each(layout.OBJECTS)),
             capacity_bytes=self._capacity or space.capacity_bytes,
             free_bytes=space.free_bytes,
@@ -331,7 +331,7 @@ class DvcStore:
 
     def _bad(
         self, files: Sequence[tuple[str, File]], part_size: int, progress: Progress, *, workers: int = WORKERS
-    ) -> dict[str, Fault]:
+    ) -> dict[str, ObjectFault]:
         """Reads each file whole, by its object; file digest -> what is wrong. A store that is down raises instead."""
         return self._reader(part_size, workers=workers).bad(files, progress)
 
@@ -435,7 +435,7 @@ class DvcStore:
                 return name, file, False
             md5 = hashlib.md5(usedforsecurity=False)
             with source(file) as stream:
-                checked = Verified(
+                checked = VerifiedStream(
                     stream, file, part_size_bytes=part_size, also=[(md5, name)] if trusted or there else []
                 )
                 self.blobs.write(key, checked, file.size_bytes, overwrite=there)
@@ -468,7 +468,7 @@ class DvcStore:
         with source(file) as stream:
             # A wrong name is no collision: `Verified` says which of the two it is.
             ours = hashlib.md5(usedforsecurity=False)
-            checked = Verified(stream, file, part_size_bytes=part_size, also=[(ours, name)])
+            checked = VerifiedStream(stream, file, part_size_bytes=part_size, also=[(ours, name)])
             drain(checked, memoryview(bytearray(2**20)))
         raise layout.name_taken(name, file, where=self.name, by="another file that lies there")
 
@@ -565,5 +565,5 @@ def _md5(checkpoint: Checkpoint, file: File, source: Source, buffers: Buffers) -
     md5 = hashlib.md5(usedforsecurity=False)
     with source(file) as stream, buffers.take() as buffer:
         part_size = checkpoint.manifest.part_size_bytes
-        drain(Verified(stream, file, part_size_bytes=part_size, also=[(md5, None)]), buffer)
+        drain(VerifiedStream(stream, file, part_size_bytes=part_size, also=[(md5, None)]), buffer)
     return md5.hexdigest()

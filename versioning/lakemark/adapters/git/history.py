@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 from lakemark.adapters.git.trees import Item, Row
 from lakemark.errors import Corrupt
-from lakemark.model.ledger.entry import Contents, Entry, parsed
+from lakemark.model.ledger.entry import Attachments, Entry, parsed
 from lakemark.model.ledger.requests import Requests
 from lakemark.model.ledger.run import RunState
 from lakemark.ports.ledger import KnownRun
@@ -28,26 +28,26 @@ class Foldable(Protocol):
 S = TypeVar("S", bound=Foldable)
 
 
-class Pointer(NamedTuple):
+class TreePointer(NamedTuple):
     """What the tree of a commit points DVC at; both empty where nothing can be pulled yet."""
 
     record: str | None
     items: Mapping[str, Item]
 
 
-class History(Generic[S]):
+class BranchHistory(Generic[S]):
     """A branch's state as of `tip`, and what appending needs beside it.
 
     newest: the tip's entry. pointer: the items of its tree that point DVC at a record, and that record's id; None: not
     yet worked out in this process.
     """
 
-    def __init__(self, branch: str, empty: S, apply: Callable[[S, Entry, Contents], None]) -> None:
+    def __init__(self, branch: str, empty: S, apply: Callable[[S, Entry, Attachments], None]) -> None:
         self.branch = branch
         self.state = empty
         self.tip: str | None = None
         self.newest: Entry | None = None
-        self.pointer: Pointer | None = None
+        self.pointer: TreePointer | None = None
         self._apply = apply
         self._commits = bytearray()
         self._replicated: dict[tuple[str, str], int] = {}
@@ -70,7 +70,7 @@ class History(Generic[S]):
         for commit, entry, record in rows:
             self.add(commit, *parsed(entry, record))
 
-    def add(self, commit: str, entry: Entry, contents: Contents) -> None:
+    def add(self, commit: str, entry: Entry, contents: Attachments) -> None:
         """Folds the next entry in. Raises Corrupt where it is not the next one."""
         if entry.branch != self.branch or entry.sequence != self.state.sequence + 1:
             raise Corrupt(
@@ -102,14 +102,14 @@ class Recent:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._kept: OrderedDict[str, History[RunState]] = OrderedDict()
+        self._kept: OrderedDict[str, BranchHistory[RunState]] = OrderedDict()
         self._counted: dict[str, int] = {}
         self._total = 0
 
-    def get(self, run: str) -> History[RunState] | None:
+    def get(self, run: str) -> BranchHistory[RunState] | None:
         return self._kept.get(run)
 
-    def keep(self, run: str, history: History[RunState]) -> None:
+    def keep(self, run: str, history: BranchHistory[RunState]) -> None:
         """Now it is the newest; the oldest may go for it."""
         self._kept[run] = history
         self._kept.move_to_end(run)

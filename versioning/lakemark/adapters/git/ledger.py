@@ -38,7 +38,7 @@ from lakemark.adapters.git import refs as git_refs
 from lakemark.adapters.git import trees as git_tree
 from lakemark.adapters.git.bundle import bundled
 from lakemark.adapters.git.file_lock import Locked
-from lakemark.adapters.git.history import History, Pointer, Recent, S
+from lakemark.adapters.git.history import BranchHistory, Recent, S, TreePointer
 from lakemark.adapters.git.objects import Made
 from lakemark.adapters.git.pointer import Remote
 from lakemark.adapters.git.trees import Row, git_errors
@@ -47,7 +47,7 @@ from lakemark.errors import Corrupt, LakemarkError, Misconfigured, NotFound, Sto
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.model.checkpoints.record import Record
 from lakemark.model.heartbeat import Heartbeat
-from lakemark.model.ledger.entry import SITE, Contents, Draft, Entry, Stamp, parsed
+from lakemark.model.ledger.entry import SITE, Attachments, Draft, Entry, Stamp, parsed
 from lakemark.model.ledger.fold import apply
 from lakemark.model.ledger.outline import Outline
 from lakemark.model.ledger.run import RunState
@@ -80,7 +80,7 @@ class _Step:
     """The next entry of a branch, ready to be stored. onto: the tip it was decided on."""
 
     new: Prepared
-    pointer: Pointer
+    pointer: TreePointer
     onto: str | None
     commit: str
     made: Made
@@ -158,7 +158,7 @@ class GitLedger:
         self._guard = threading.RLock()
         self._runs = Recent(kept_records if isinstance(cache, StateCache) else sys.maxsize)
         self._outlines: dict[str, tuple[str | None, Outline]] = {}
-        self._site: History[SiteState] | None = None
+        self._site: BranchHistory[SiteState] | None = None
         self._residue = 0
         self._has_folders = False
         with git_errors(path):
@@ -228,11 +228,11 @@ class GitLedger:
                 return False
             try:
                 turn.move(name, tip, revision)
-            except (git_refs.Moved, Locked):
+            except (git_refs.ReferenceMoved, Locked):
                 return False
         return True
 
-    def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Contents]]:
+    def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Attachments]]:
         tip = self.tip(branch)
         with self._guard, git_errors(self.path):
             commits = git_copies.beyond(self._git(), tip, revision)
@@ -336,7 +336,7 @@ class GitLedger:
         with self._guard:
             return self._site_history().share()
 
-    def entries(self, branch: str, *, after: int = 0) -> Iterator[tuple[Entry, Contents]]:
+    def entries(self, branch: str, *, after: int = 0) -> Iterator[tuple[Entry, Attachments]]:
         """As the port says; `contents.manifest` is left out."""
         for commit in self._commits_of(branch, after):
             with self._guard, git_errors(self.path):
@@ -400,7 +400,7 @@ class GitLedger:
         return self._append(self._site_history, SITE, decide, stamp)
 
     def _append(
-        self, history_now: Callable[[], History[S]], branch: str, decide: Callable[[S], Draft], stamp: Stamp
+        self, history_now: Callable[[], BranchHistory[S]], branch: str, decide: Callable[[S], Draft], stamp: Stamp
     ) -> Entry:
         name = git_refs.reference(_valid(branch))
         try:
@@ -427,7 +427,9 @@ class GitLedger:
         self._look_at_loose(step.commit)
         return step.new.entry
 
-    def _next(self, history: History[S], branch: str, decide: Callable[[S], Draft], stamp: Stamp) -> Entry | _Step:
+    def _next(
+        self, history: BranchHistory[S], branch: str, decide: Callable[[S], Draft], stamp: Stamp
+    ) -> Entry | _Step:
         """The entry that this request made before, or the next one with its objects, in memory."""
         for before in history.state.requests.of(stamp.request):
             known = history.commit(before)
@@ -447,14 +449,14 @@ class GitLedger:
                 step.made.store(step.commit)
                 turn.move(name, step.onto, step.commit)
                 step.made.look_again()
-        except git_refs.Moved:
+        except git_refs.ReferenceMoved:
             return False
         return True
 
-    def _taken_in(self, history: History[S], step: _Step, turn: git_refs.Turn) -> None:
+    def _taken_in(self, history: BranchHistory[S], step: _Step, turn: git_refs.Turn) -> None:
         with self._guard:
             if history.tip == step.onto:  # else another thread has read the entry from the repository already
-                history.add(step.commit, step.new.entry, Contents(record=step.new.contents.record))
+                history.add(step.commit, step.new.entry, Attachments(record=step.new.contents.record))
                 history.pointer = step.pointer
             tag = self._writer.tag(history)
         if tag is not None:
@@ -504,16 +506,16 @@ class GitLedger:
         if text not in self.alarms:
             self.alarms.append(text)
 
-    def _history(self, branch: str) -> History[RunState] | History[SiteState]:
+    def _history(self, branch: str) -> BranchHistory[RunState] | BranchHistory[SiteState]:
         return self._site_history() if branch == SITE else self._run_history(branch)
 
-    def _run_history(self, run: str) -> History[RunState]:
+    def _run_history(self, run: str) -> BranchHistory[RunState]:
         known = self._runs.get(_valid(run, site=False))
 
-        def empty() -> History[RunState]:
-            return History(run, RunState(run=run), apply)
+        def empty() -> BranchHistory[RunState]:
+            return BranchHistory(run, RunState(run=run), apply)
 
-        def begin() -> History[RunState]:
+        def begin() -> BranchHistory[RunState]:
             cached = self._cache.known(run) if isinstance(self._cache, StateCache) else None
             if cached is None:
                 return self._cached(run, empty)
@@ -525,21 +527,21 @@ class GitLedger:
         self._runs.keep(run, history)
         return history
 
-    def _site_history(self) -> History[SiteState]:
-        def empty() -> History[SiteState]:
-            return History(SITE, SiteState(), SiteState.apply)
+    def _site_history(self) -> BranchHistory[SiteState]:
+        def empty() -> BranchHistory[SiteState]:
+            return BranchHistory(SITE, SiteState(), SiteState.apply)
 
         self._site = self._caught_up(self._site, SITE, begin=lambda: self._cached(SITE, empty), empty=empty)
         return self._site
 
     def _caught_up(
         self,
-        known: History[S] | None,
+        known: BranchHistory[S] | None,
         branch: str,
         *,
-        begin: Callable[[], History[S]],
-        empty: Callable[[], History[S]],
-    ) -> History[S]:
+        begin: Callable[[], BranchHistory[S]],
+        empty: Callable[[], BranchHistory[S]],
+    ) -> BranchHistory[S]:
         history = known or begin()
         tip = git_refs.read(self.path, git_refs.reference(_valid(branch)))  # after the cache: others may fill that
         if known is not None and known.tip == tip:
@@ -565,7 +567,7 @@ class GitLedger:
         history.pointer = None
         return history
 
-    def _cached(self, branch: str, empty: Callable[[], History[S]]) -> History[S]:
+    def _cached(self, branch: str, empty: Callable[[], BranchHistory[S]]) -> BranchHistory[S]:
         """The branch as far as the cache knows it; from nothing where that can't be folded."""
         history = empty()
         if self._cache is not None and self._cache.tip(branch) is not None:

@@ -76,7 +76,7 @@ def _replaced(
     git_objects.write_again(path, "blob", oid, data)
     try:
         turn.move(name, old, oid)
-    except git_refs.Moved:
+    except git_refs.ReferenceMoved:
         return None
     last = None if before is None else before.get("replaces")
     if isinstance(last, str) and last not in (old, oid):

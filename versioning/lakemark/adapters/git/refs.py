@@ -30,7 +30,7 @@ _WAITS: Final = 1500
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}", re.ASCII)
 
 
-class Moved(Exception):
+class ReferenceMoved(Exception):
     """The reference is not where it was expected."""
 
 
@@ -91,7 +91,7 @@ def move(repository: Path, name: str, old: str | None, new: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         if read(repository, name) != old:
-            raise Moved(name)
+            raise ReferenceMoved(name)
         os.rename(lock, path)
     except BaseException:
         lock.unlink(missing_ok=True)

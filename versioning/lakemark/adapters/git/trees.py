@@ -20,7 +20,7 @@ from lakemark.adapters.git.objects import Made, put_back
 from lakemark.errors import Corrupt, Denied, LakemarkError, NoRoom, NotFound, quoted
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.model.checkpoints.record import DataKind, Record
-from lakemark.model.ledger.entry import Contents, Entry
+from lakemark.model.ledger.entry import Attachments, Entry
 from lakemark.model.values.canonical import canonical
 
 # Objects and their directories are fsynced; a repository of another user is not opened.
@@ -89,7 +89,7 @@ def opened(path: Path) -> pygit2.Repository:
         return pygit2.Repository(str(path), RepositoryOpenFlag.BARE | RepositoryOpenFlag.NO_SEARCH)
 
 
-def own_files(entry: Entry, contents: Contents) -> dict[str, bytes]:
+def own_files(entry: Entry, contents: Attachments) -> dict[str, bytes]:
     """The files that belong to `entry` itself. Raises ValueError for what JSON can't hold."""
     files = {"entry.json": canonical(entry.as_json()) + b"\n"}
     if contents.record is not None:

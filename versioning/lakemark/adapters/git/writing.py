@@ -12,7 +12,7 @@ from lakemark.adapters.git import pointer as git_pointer
 from lakemark.adapters.git import refs as git_refs
 from lakemark.adapters.git import trees as git_tree
 from lakemark.adapters.git.file_lock import Locked
-from lakemark.adapters.git.history import History, Pointer, S
+from lakemark.adapters.git.history import BranchHistory, S, TreePointer
 from lakemark.adapters.git.objects import Made
 from lakemark.adapters.git.pointer import Remote
 from lakemark.adapters.git.refs import Turn
@@ -20,7 +20,7 @@ from lakemark.adapters.git.trees import Item, git_errors
 from lakemark.errors import Corrupt, Refused
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.model.checkpoints.record import Record, require_own
-from lakemark.model.ledger.entry import Contents, Draft, Entry, Stamp, parsed, settled
+from lakemark.model.ledger.entry import Attachments, Draft, Entry, Stamp, parsed, settled
 from lakemark.model.ledger.fold import foreseen
 from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import SiteState, acts_on
@@ -29,7 +29,7 @@ from lakemark.model.values.canonical import parse
 if TYPE_CHECKING:
     from pygit2 import Repository
 
-_NOTHING = Pointer(None, {})
+_NOTHING = TreePointer(None, {})
 
 
 class Tag(NamedTuple):
@@ -45,14 +45,14 @@ class Prepared:
     """An entry, exactly as it will be read back, and the files of its tree."""
 
     entry: Entry
-    contents: Contents
+    contents: Attachments
     files: Mapping[str, bytes]
     joins: tuple[str, ...] = ()
 
 
 def prepared(draft: Draft, *, branch: str, sequence: int, stamp: Stamp) -> Prepared:
     """Raises Refused for an entry that JSON can't hold or that could not be read back."""
-    carried = draft.contents or Contents()
+    carried = draft.contents or Attachments()
     try:
         if carried.record is not None and carried.manifest is not None:
             require_own(carried.record, carried.manifest)
@@ -79,7 +79,7 @@ class Writer:
         self._remotes = remotes
         self._alarm = alarm
 
-    def commit(self, history: History[S], new: Prepared, pointer: Pointer, made: Made) -> str:
+    def commit(self, history: BranchHistory[S], new: Prepared, pointer: TreePointer, made: Made) -> str:
         """The entry's commit, in `made`."""
         record, state = new.contents.record, history.state
         if record is None and isinstance(state, RunState) and new.entry.record in state.records:
@@ -91,7 +91,7 @@ class Writer:
                 self._repository(), made, new.entry, message=text, tree=tree, parent=history.tip, joins=new.joins
             )
 
-    def pointer(self, history: History[S], new: Prepared, made: Made) -> Pointer:
+    def pointer(self, history: BranchHistory[S], new: Prepared, made: Made) -> TreePointer:
         """What the new tree points DVC at: the same as the tip's, or worked out anew where the entry may move it.
 
         Raises Refused for an entry whose body could not be read back.
@@ -117,7 +117,7 @@ class Writer:
             self._alarm(f"{history.branch}: the pointer could not be moved: {error}")
             return self._present(history)
 
-    def tag(self, history: History[S]) -> Tag | None:
+    def tag(self, history: BranchHistory[S]) -> Tag | None:
         """The tag of the record that the newest entry replicated, where it is not there: also after a crash."""
         entry, state, tip = history.newest, history.state, history.tip
         if tip is None or entry is None or entry.kind != "replicated" or not isinstance(state, RunState):
@@ -143,10 +143,10 @@ class Writer:
                 tag.made.store(tag.commit)
                 turn.move(tag.name, None, tag.commit)
                 tag.made.look_again()
-        except (git_refs.Moved, Locked) as error:
+        except (git_refs.ReferenceMoved, Locked) as error:
             self._alarm(f"{tag.name} could not be made: {error!r}")
 
-    def _commit_pointing_at(self, history: History[S], record: str, tip: str, made: Made) -> str | None:
+    def _commit_pointing_at(self, history: BranchHistory[S], record: str, tip: str, made: Made) -> str | None:
         """The tip itself where it points at `record`; else a commit on top of it that does, beside the branch."""
         if history.pointer is not None and history.pointer.record == record:
             return tip
@@ -164,20 +164,26 @@ class Writer:
             text = f"pointer to step {state.records[record].record.step} ({record[:12]})\n"
             return git_tree.write_commit(self._repository(), made, entry, message=text, tree=tree, parent=tip)
 
-    def _present(self, history: History[S]) -> Pointer:
+    def _present(self, history: BranchHistory[S]) -> TreePointer:
         if history.pointer is not None:
             return history.pointer
-        return _NOTHING if history.tip is None else Pointer(None, self._items_of(history.tip))
+        return _NOTHING if history.tip is None else TreePointer(None, self._items_of(history.tip))
 
-    def _best(self, history: History[S], after: RunState, new: Prepared, made: Made) -> Pointer:
+    def _best(self, history: BranchHistory[S], after: RunState, new: Prepared, made: Made) -> TreePointer:
         for pointed in git_pointer.candidates(after, self._remotes):
             items = self._items(history, pointed, after, new=new, made=made)
             if items:
-                return Pointer(pointed.record, items)
+                return TreePointer(pointed.record, items)
         return _NOTHING
 
     def _items(
-        self, history: History[S], pointed: git_pointer.Pointed, state: RunState, *, new: Prepared | None, made: Made
+        self,
+        history: BranchHistory[S],
+        pointed: git_pointer.Pointed,
+        state: RunState,
+        *,
+        new: Prepared | None,
+        made: Made,
     ) -> dict[str, Item]:
         """The pointer's items, in `made`; empty where no replica says which objects the record has."""
         objects = self._objects(history, pointed, new)
@@ -193,7 +199,9 @@ class Writer:
         files = git_pointer.files(manifest, objects, tiers=pointed.tiers, remotes=self._remotes)
         return git_tree.write_items(made, files)
 
-    def _objects(self, history: History[S], pointed: git_pointer.Pointed, new: Prepared | None) -> Mapping[str, str]:
+    def _objects(
+        self, history: BranchHistory[S], pointed: git_pointer.Pointed, new: Prepared | None
+    ) -> Mapping[str, str]:
         if new is not None and new.entry.record == pointed.record and new.contents.objects:
             return new.contents.objects
         for tier in pointed.tiers:

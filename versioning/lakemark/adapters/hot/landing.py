@@ -22,7 +22,7 @@ from lakemark.adapters.disk import copying
 from lakemark.adapters.disk.digests import digest_part, new_hash, of_parts, part_count
 from lakemark.adapters.disk.files import fsync_directory, os_errors
 from lakemark.adapters.disk.pool import Buffers, run_all
-from lakemark.adapters.disk.scan import Seen, changed, gone, place_of, require_closed, require_unchanged, scan
+from lakemark.adapters.disk.scan import ScannedPath, changed, gone, place_of, require_closed, require_unchanged, scan
 from lakemark.adapters.hot.marker import Change, FileIdentity
 from lakemark.adapters.hot.tree_files import keep_rights, sealed_rights
 from lakemark.errors import Incomplete, NotFound, quoted
@@ -112,7 +112,7 @@ def _known(jobs: Iterable[_Job], files: Iterable[File]) -> Iterator[KnownFile]:
 class _Job:
     """One file on its way: taken by `way`, then hashed part by part by whoever is free."""
 
-    seen: Seen
+    seen: ScannedPath
     source: str
     place: str
     way: str
@@ -222,7 +222,7 @@ def digest_descriptor(descriptor: int, size_bytes: int, buffers: Buffers) -> str
     return of_parts(size_bytes, parts).digest
 
 
-def _taken(base: Path, tree: Path, found: Mapping[str, Seen], way: Way) -> Iterator[_Job]:
+def _taken(base: Path, tree: Path, found: Mapping[str, ScannedPath], way: Way) -> Iterator[_Job]:
     """Links, clones or opens each file; asks for room for what must be copied before anything is."""
     ways = [one for one in WAYS[way.landing] if way.share or one != "link"]
     jobs = []
@@ -305,12 +305,12 @@ def _open_source(path: str, place: str) -> int:
     return descriptor
 
 
-def _require_seen(seen: Seen, now: os.stat_result) -> None:
+def _require_seen(seen: ScannedPath, now: os.stat_result) -> None:
     if not seen.same_file(now):
         raise changed(seen.path)
 
 
-def _wait_quiet(tree: Path, found: Mapping[str, Seen], quiet_seconds: float) -> None:
+def _wait_quiet(tree: Path, found: Mapping[str, ScannedPath], quiet_seconds: float) -> None:
     """Until no file has changed for so long, by the clock that stamps files, and stamps can tell two writes apart."""
     now_ns = _stamp_ns(tree)
     newest = max(
@@ -350,14 +350,14 @@ def _hash_all(jobs: list[_Job], way: Way, progress: Progress) -> list[File]:
     return files
 
 
-def _rescan(source: Path, names: Sequence[str]) -> dict[str, Seen]:
+def _rescan(source: Path, names: Sequence[str]) -> dict[str, ScannedPath]:
     try:
         return scan(source, names)
     except NotFound as error:
         raise gone(source.name) from error
 
 
-def _make_folders(tree: Path, found: Mapping[str, Seen]) -> None:
+def _make_folders(tree: Path, found: Mapping[str, ScannedPath]) -> None:
     folders = {Path(seen.path).parent for seen in found.values()}
     folders |= {Path(seen.path) for seen in found.values() if seen.type is FileType.DIRECTORY}
     for folder in sorted(folders):
@@ -367,7 +367,7 @@ def _make_folders(tree: Path, found: Mapping[str, Seen]) -> None:
             os.symlink(str(seen.target), tree / seen.path)
 
 
-def _folders(base: Path, found: Mapping[str, Seen], *, whole: bool) -> dict[str, int]:
+def _folders(base: Path, found: Mapping[str, ScannedPath], *, whole: bool) -> dict[str, int]:
     """Rights of its directories that are not the usual ones. whole: `base` itself is the checkpoint."""
     paths = {str(above) for seen in found.values() for above in Path(seen.path).parents}
     paths |= {seen.path for seen in found.values() if seen.type is FileType.DIRECTORY}
@@ -382,7 +382,7 @@ def _folders(base: Path, found: Mapping[str, Seen], *, whole: bool) -> dict[str,
     return folders
 
 
-def _others(found: Mapping[str, Seen]) -> Iterator[File]:
+def _others(found: Mapping[str, ScannedPath]) -> Iterator[File]:
     for seen in found.values():
         if seen.type is not FileType.FILE:
             yield File(path=seen.path, type=seen.type, target=seen.target)

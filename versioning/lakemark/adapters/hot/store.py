@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
 from lakemark.adapters.disk import copying, tier_file
-from lakemark.adapters.disk.digests import Verified
+from lakemark.adapters.disk.digests import VerifiedStream
 from lakemark.adapters.disk.files import (
     as_ours_of_place,
     fsync_directory,
@@ -56,7 +56,7 @@ from lakemark.ports.store import (
     Listing,
     Source,
     Stored,
-    Usage,
+    TierUsage,
 )
 from lakemark.ports.work import Progress
 
@@ -325,9 +325,9 @@ class TreeStore:
         sizes = self._shelf.sizes().values()
         return sum(sizes) + max(need_bytes, max(sizes, default=1)) > self._capacity
 
-    def usage(self) -> Usage:
+    def usage(self) -> TierUsage:
         total, free = self._space.totals()
-        return Usage(
+        return TierUsage(
             used_bytes=sum(self._shelf.sizes().values()) if self.identity() is not None else 0,
             capacity_bytes=self._capacity or total,
             free_bytes=free,
@@ -394,7 +394,7 @@ class TreeStore:
     def _copy(self, sealed: Sealed, file: File, target: Path) -> Path:
         place = self._shelf.tree(sealed) / file.path
         with os.fdopen(open_regular(place), "rb", buffering=0) as stream:
-            checked = Verified(stream, file, part_size_bytes=sealed.manifest.part_size_bytes)
+            checked = VerifiedStream(stream, file, part_size_bytes=sealed.manifest.part_size_bytes)
             buffer = Buffers(1, copying.CHUNK_BYTES).acquire()
             mode = sealed_rights(file.rights)
             copying.write_stream(target, checked, file.size_bytes, buffer=buffer, mode=mode)

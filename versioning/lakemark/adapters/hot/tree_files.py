@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from lakemark.adapters.disk import copying
-from lakemark.adapters.disk.digests import Verified, digest_part, part_count
+from lakemark.adapters.disk.digests import VerifiedStream, digest_part, part_count
 from lakemark.adapters.disk.files import as_ours, forget_pages, fsync_directory, is_shared, share
 from lakemark.adapters.disk.pool import Buffers, run_all
 from lakemark.adapters.hot.marker import Change, FileIdentity
@@ -32,7 +32,7 @@ def write_tree(tree: Path, manifest: Manifest, source: Source, *, progress: Prog
 
     def write(file: File) -> int:
         with source(file) as stream, buffers.take() as buffer:
-            checked = Verified(stream, file, part_size_bytes=manifest.part_size_bytes)
+            checked = VerifiedStream(stream, file, part_size_bytes=manifest.part_size_bytes)
             mode = sealed_rights(file.rights)
             copying.write_stream(tree / file.path, checked, file.size_bytes, buffer=buffer, mode=mode)
         return file.size_bytes
@@ -78,17 +78,17 @@ def _set_rights(place: Path, mode: int) -> None:
 
 
 @dataclass(slots=True)
-class Look:
+class TreeLook:
     """A tree that was read. `fresh`: identities of linked files whose bytes are sound though their stamps moved."""
 
     damage: list[Damage] = field(default_factory=list)
     fresh: dict[str, FileIdentity] = field(default_factory=dict)
 
 
-def read_tree(tree: Path, manifest: Manifest, linked: Mapping[str, FileIdentity], *, progress: Progress) -> Look:
+def read_tree(tree: Path, manifest: Manifest, linked: Mapping[str, FileIdentity], *, progress: Progress) -> TreeLook:
     """Reads every byte from the disk and compares it with the manifest."""
     progress.expect("verify", manifest.size_bytes)
-    look = Look()
+    look = TreeLook()
     buffers = Buffers(WORKERS, 2**20)
 
     def tasks() -> Iterator[Callable[[], tuple[File, list[str], int]]]:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from lakemark.adapters.lakefs import errors
-from lakemark.adapters.lakefs.server import Server
+from lakemark.adapters.lakefs.server import LakeFSServer
 from lakemark.errors import Conflict, Denied, NotFound, PinReleased, Refused, StoreUnavailable, Usage, quoted
 from lakemark.ports.data import MadePin, PinAsked, PinSeen, Strength
 
@@ -87,7 +87,9 @@ class _Standing:
 class Pins:
     """Makes, judges and releases the pins of one server."""
 
-    def __init__(self, server: Server, *, settle_seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, server: LakeFSServer, *, settle_seconds: float, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self._server = server
         self._polls = max(1, round(settle_seconds / _PAUSE_SECONDS))
         self._sleep = sleep

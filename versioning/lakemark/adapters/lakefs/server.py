@@ -56,7 +56,7 @@ class _Unasked:
     message: str
 
 
-class Server:
+class LakeFSServer:
     """A lakeFS server and who we are to it. Safe to share between threads.
 
     page: entries asked for at a time: from 2 to 1000, the most that a server gives. timeout_seconds: to connect, and

@@ -14,7 +14,7 @@ from typing import Final, ParamSpec, TypeVar, cast
 from lakemark.adapters.lakefs import errors, history
 from lakemark.adapters.lakefs.pins import Pins
 from lakemark.adapters.lakefs.samples import drawn
-from lakemark.adapters.lakefs.server import Server, full
+from lakemark.adapters.lakefs.server import LakeFSServer, full
 from lakemark.errors import Conflict, Corrupt, DataGone, Denied, NotFound, Refused, quoted
 from lakemark.model.values.data_ids import is_commit_id
 from lakemark.ports.data import DataCommit, DataDiff, HeadAt, MadePin, PinAsked, PinSeen, Sampled, Strength
@@ -36,13 +36,13 @@ def _timed(call: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @wraps(call)
     def timed(*given: _P.args, **named: _P.kwargs) -> _R:
-        with cast("LakeFS", given[0]).within(CALL_SECONDS):
+        with cast("LakeFSVersions", given[0]).within(CALL_SECONDS):
             return call(*given, **named)
 
     return timed
 
 
-class LakeFS:
+class LakeFSVersions:
     """The data repositories of one lakeFS server.
 
     endpoint: its address, without a path. timeout_seconds: to connect, and between two bytes of an answer.
@@ -59,7 +59,7 @@ class LakeFS:
         timeout_seconds: tuple[float, float] = TIMEOUT_SECONDS,
         settle_seconds: float = SETTLE_SECONDS,
         patience_seconds: float | None = None,
-        server: Callable[..., Server] = Server,
+        server: Callable[..., LakeFSServer] = LakeFSServer,
     ) -> None:
         self._server = server(
             endpoint,

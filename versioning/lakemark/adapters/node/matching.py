@@ -7,7 +7,7 @@ import stat
 from collections.abc import Container, Iterator
 from pathlib import Path
 
-from lakemark.adapters.disk.digests import STEP_BYTES, Verified, digest_part, drain, of_parts, part_count
+from lakemark.adapters.disk.digests import STEP_BYTES, VerifiedStream, digest_part, drain, of_parts, part_count
 from lakemark.adapters.disk.files import open_regular, os_errors
 from lakemark.errors import Corrupt
 from lakemark.model.checkpoints.manifest import PART_SIZE_BYTES, File, FileType, Manifest
@@ -61,7 +61,7 @@ def _equal(root: Path, file: File, manifest: Manifest, progress: Progress) -> bo
         return False
     with open(descriptor, "rb", buffering=0) as stream:
         try:
-            drain(Verified(stream, file, part_size_bytes=manifest.part_size_bytes), buffer_for(file.size_bytes))
+            drain(VerifiedStream(stream, file, part_size_bytes=manifest.part_size_bytes), buffer_for(file.size_bytes))
         except Corrupt:
             return False
     progress.advance(file.size_bytes)

@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Final
 
-from lakemark.adapters.disk.digests import Verified, drain
+from lakemark.adapters.disk.digests import VerifiedStream, drain
 from lakemark.adapters.disk.files import as_ours, fsync_directory, make_directories, os_errors, write_all
 from lakemark.adapters.node.matching import buffer_for, matches
 from lakemark.adapters.node.staging import (
@@ -164,7 +164,7 @@ class Work:
                 try:
                     with _own_file(parent, name, file) as descriptor, opened as stream:
                         part_size = self.manifest.part_size_bytes
-                        self._copy(Verified(stream, file, part_size_bytes=part_size), descriptor, buffer)
+                        self._copy(VerifiedStream(stream, file, part_size_bytes=part_size), descriptor, buffer)
                 except (LakemarkError, OSError) as error:
                     ours = error if isinstance(error, LakemarkError) else as_ours(error, file.path)
                     failures.append(ours)
@@ -177,7 +177,7 @@ class Work:
                     return
             raise none_left(file, failures)
 
-    def _copy(self, stream: Verified, descriptor: int, buffer: memoryview) -> None:
+    def _copy(self, stream: VerifiedStream, descriptor: int, buffer: memoryview) -> None:
         while True:
             if self._stop.is_set():
                 raise OwnDiskError from StoreUnavailable("the restore was stopped", advice="Call it again: it goes on.")
@@ -202,7 +202,7 @@ class Work:
             fits = stat.S_ISREG(found.st_mode) and found.st_size == file.size_bytes
             if fits and bool(found.st_mode & stat.S_IXUSR) == file.executable:
                 with suppress(Corrupt):
-                    drain(Verified(stream, file, part_size_bytes=self.manifest.part_size_bytes), buffer)
+                    drain(VerifiedStream(stream, file, part_size_bytes=self.manifest.part_size_bytes), buffer)
                     os.fsync(descriptor)
                     return True
         os.unlink(name, dir_fd=parent)

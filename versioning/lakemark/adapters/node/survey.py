@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from lakemark.model.checkpoints.survey import Stamp, Survey
+from lakemark.model.checkpoints.survey import FileStamp, Survey
 
 _MOST: Final = 1_000_000
 _TRUSTED: Final = frozenset(
@@ -21,8 +21,8 @@ def survey(root: Path) -> Survey | None:
     """See `ports.Workspace.survey`."""
     if not _trusted(root):
         return None
-    folders: dict[str, Stamp] = {}
-    files: dict[str, Stamp] = {}
+    folders: dict[str, FileStamp] = {}
+    files: dict[str, FileStamp] = {}
     pending = [os.fspath(root)]
     try:
         while pending:
@@ -53,7 +53,7 @@ def same(before: Survey) -> bool:
         return False
 
 
-def _of_folder(at: str, *, top: bool) -> Stamp:
+def _of_folder(at: str, *, top: bool) -> FileStamp:
     """Opened for it, since NFS asks its server then, and else answers what it was told up to a minute ago."""
     descriptor = os.open(at, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if top else os.O_NOFOLLOW))
     try:
@@ -62,8 +62,8 @@ def _of_folder(at: str, *, top: bool) -> Stamp:
         os.close(descriptor)
 
 
-def _stamp(found: os.stat_result) -> Stamp:
-    return Stamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+def _stamp(found: os.stat_result) -> FileStamp:
+    return FileStamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def _trusted(root: Path) -> bool:

@@ -53,7 +53,7 @@ from lakemark.adapters.s3.calls import SPARE_SECONDS, Allowed, Silence, Watched,
 from lakemark.adapters.s3.place import Credentials, NotOffered, S3Place, as_ours
 from lakemark.adapters.s3.streams import Body, Part, Rate
 from lakemark.errors import AnswerDamaged, Corrupt, Denied, Misconfigured, NotFound, StoreUnavailable, quoted, raised_in
-from lakemark.ports.store import Expiry, Usage
+from lakemark.ports.store import Expiry, TierUsage
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -257,8 +257,8 @@ class S3Blobs:
                 count += 1
         return count
 
-    def space(self) -> Usage:
-        return Usage(used_bytes=None, capacity_bytes=None)
+    def space(self) -> TierUsage:
+        return TierUsage(used_bytes=None, capacity_bytes=None)
 
     def takes_wrong_checksum(self, key: str) -> bool:
         """A right one comes first: a store that refuses every write is not one that checks. One without checksums takes none."""

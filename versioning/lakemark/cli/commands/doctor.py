@@ -177,11 +177,11 @@ def _blobs(tiers: _Tiers, name: str) -> Any:  # noqa: ANN401 - contract.blobs.Bl
 
 
 def _shelf(tiers: _Tiers, name: str) -> Any:  # noqa: ANN401 - contract.store.Shelf
-    from lakemark.contract.store import Shelf
+    from lakemark.contract.store import StoreUnderCheck
     from lakemark.site import digests_of
 
     site = tiers.here.site
-    return Shelf(store=tiers.store(name), digests=digests_of, now=site.now(), ledger=site.ledger.id)
+    return StoreUnderCheck(store=tiers.store(name), digests=digests_of, now=site.now(), ledger=site.ledger.id)
 
 
 def _domains(here: Session) -> str:

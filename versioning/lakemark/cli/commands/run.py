@@ -29,7 +29,7 @@ _MANY = Parameter(consume_multiple=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opening:
+class OpeningOptions:
     """How a run is opened."""
 
     data: Annotated[tuple[str, ...], _MANY] = ()
@@ -58,7 +58,7 @@ class Opening:
 
 
 def open_run(
-    run: str, /, *, asked: Annotated[Opening | None, Parameter(name="*")] = None, dry_run: bool = False
+    run: str, /, *, asked: Annotated[OpeningOptions | None, Parameter(name="*")] = None, dry_run: bool = False
 ) -> Answer:
     """Open a run: resolve its data branches once, pin the commits, and write the run file the trainer reads.
 
@@ -75,7 +75,7 @@ def open_run(
 
     here = session()
     name = _named(here, run)
-    wish = asked or Opening()
+    wish = asked or OpeningOptions()
     start = Start.of(wish.job, here.environ)
     _require_sense(here, name, wish)
     opening = service.Opening(
@@ -96,7 +96,7 @@ def open_run(
     return _opened(here, service.open_run(here.site, opening))
 
 
-def _require_sense(here: Session, name: str, wish: Opening) -> None:
+def _require_sense(here: Session, name: str, wish: OpeningOptions) -> None:
     if wish.parts != 1:
         raise Usage(f"--parts {wish.parts}: this version keeps checkpoints of one part", advice="Leave --parts out.")
     if wish.at_step is not None and not wish.repin:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from lakemark.model.ledger.run import RecordState
     from lakemark.services.health.invariants import SampledData
-    from lakemark.services.tiers.verify import Look
+    from lakemark.services.tiers.verify import ReplicaLook
 
 _SAMPLED_OBJECTS = 8
 _MOST_PATHS = 100
@@ -142,7 +142,7 @@ def _would_read(here: Session, records: list[RecordState], tier: str | None) -> 
     return would(*said)
 
 
-def _repaired(here: Session, damaged: list[Look]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _repaired(here: Session, damaged: list[ReplicaLook]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     from lakemark.services.tiers.replicate import replicate
 
     done: list[dict[str, Any]] = []
@@ -160,7 +160,7 @@ def _repaired(here: Session, damaged: list[Look]) -> tuple[list[dict[str, Any]],
     return done, failed
 
 
-def _require_known_damage(here: Session, look: Look) -> None:
+def _require_known_damage(here: Session, look: ReplicaLook) -> None:
     from lakemark.services.ledger import recorded
 
     replica = recorded(here.site.ledger.run(look.run), look.record).replicas.get(look.place)
@@ -183,12 +183,12 @@ def _read_data(
         return SampledData(), [{**nobody, "tier": "lakefs", "why": str(error), "next": error.advice}]
 
 
-def _named(look: Look) -> dict[str, Any]:
+def _named(look: ReplicaLook) -> dict[str, Any]:
     place = look.place
     return {"record": look.record, "run": look.run, "step": look.step, "tier": place.tier, "node": place.node}
 
 
-def _damage(look: Look) -> dict[str, Any]:
+def _damage(look: ReplicaLook) -> dict[str, Any]:
     paths = [{"path": one.path, "why": one.why, "missing": one.missing} for one in look.damages[:_MOST_PATHS]]
     return {**_named(look), "suspect": all(one.suspect for one in look.damages), "paths": paths}
 

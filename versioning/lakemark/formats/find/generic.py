@@ -22,7 +22,7 @@ from typing import Final
 
 from lakemark.errors import quoted
 from lakemark.formats.readers import headers
-from lakemark.formats.readers.folder import Folder, Kind, Unreadable
+from lakemark.formats.readers.folder import Folder, NameKind, Unreadable
 from lakemark.formats.readers.torch_file import told
 from lakemark.formats.roles import BESIDE_WEIGHTS, EVERYTHING, of_file
 from lakemark.formats.rules import numbered
@@ -156,7 +156,7 @@ def _folder(folder: Folder) -> Found:
     step = None if run else _step(folder.name)
     count = 0
     for name, kind in folder.walk():
-        if kind is Kind.FOLDER:
+        if kind is NameKind.FOLDER:
             continue
         count += 1
         why = _wrong(folder, name, kind)
@@ -164,8 +164,8 @@ def _folder(folder: Folder) -> Found:
             return _found(path, step, Verdict.INCOMPLETE, why)
     if folder.problem:
         return _found(path, step, Verdict.INCOMPLETE, f"it can't be read: {folder.problem}")
-    lacking = short_of(name for name, kind in folder.walk() if kind is Kind.FILE)
-    ranks = per_rank(name for name, kind in folder.walk() if kind is Kind.FILE)
+    lacking = short_of(name for name, kind in folder.walk() if kind is NameKind.FILE)
+    ranks = per_rank(name for name, kind in folder.walk() if kind is NameKind.FILE)
     lacking += [hole for name, seen in sorted(ranks.items()) if name.endswith(_RANK) and (hole := holes(name, seen))]
     if lacking:
         return _found(path, step, Verdict.INCOMPLETE, lacking[0])
@@ -182,7 +182,7 @@ def _folder(folder: Folder) -> Found:
 
 def _told(folder: Folder, found: Found) -> Found:
     """With the roles that the names and keys of torch's and safetensors files say. What else there is nobody knows."""
-    names = [name for name, kind in folder.walk() if kind is Kind.FILE and name.endswith(_OF_TENSORS)]
+    names = [name for name, kind in folder.walk() if kind is NameKind.FILE and name.endswith(_OF_TENSORS)]
     roles: dict[str, str] = {}
     present: set[str] = set()
     for name in names[:_MOST_LOOKED_INTO]:
@@ -203,7 +203,7 @@ def _told(folder: Folder, found: Found) -> Found:
 
 def _without_weights(folder: Folder) -> bool:
     """Whether all that may be state is an optimizer, a schedule, random numbers or data, by its name, or all is configuration."""
-    names = [name for name, kind in folder.walk() if kind is Kind.FILE]
+    names = [name for name, kind in folder.walk() if kind is NameKind.FILE]
     state = [of_file(name) for name in names if not numbered.is_text(name)]
     texts = [of_file(name) for name in names if numbered.is_text(name)]
     if state:
@@ -221,12 +221,12 @@ def _dcp(folder: Folder) -> Iterator[Folder]:
         pending.extend(one.sub(name) for name in one.folders)
 
 
-def _wrong(folder: Folder, name: str, kind: Kind) -> str | None:
+def _wrong(folder: Folder, name: str, kind: NameKind) -> str | None:
     if _unfinished(name.rpartition("/")[2]) or unfinished([name]):
         return f"{quoted(name)} is unfinished"
-    if kind is Kind.OTHER:
+    if kind is NameKind.OTHER:
         return f"{quoted(name)}: neither a file nor a directory"
-    why = _broken(folder, name) if kind is Kind.FILE else None
+    why = _broken(folder, name) if kind is NameKind.FILE else None
     return f"{quoted(name)}: {why}" if why else None
 
 
@@ -235,12 +235,12 @@ def _broken(folder: Folder, name: str) -> str | None:
 
 
 def _file(folder: Folder, name: str) -> Found:
-    path, kind, step = folder.path / name, folder.kinds.get(name, Kind.OTHER), numbered.of_file(name)
+    path, kind, step = folder.path / name, folder.kinds.get(name, NameKind.OTHER), numbered.of_file(name)
     if _unfinished(name):
         return _found(path, _step(name), Verdict.TEMPORARY, _SAYS_UNFINISHED)
-    if kind is Kind.LINK:
+    if kind is NameKind.LINK:
         return _found(path, None, Verdict.POINTER, "a link")
-    if kind is not Kind.FILE:
+    if kind is not NameKind.FILE:
         return _found(path, step, Verdict.INCOMPLETE, "neither a file nor a directory")
     if step is None and _POINTER.fullmatch(name):
         return _pointer(folder, name)

@@ -13,7 +13,7 @@ from lakemark.formats.find import pointers
 from lakemark.formats.find.pointers import Kind, Neighbour
 from lakemark.formats.readers import role_ranges
 from lakemark.formats.readers.folder import Folder, Unreadable
-from lakemark.formats.readers.folder import Kind as Lies
+from lakemark.formats.readers.folder import NameKind as Lies
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.ports import Baked, Placed, Pointer, Range
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from lakemark.formats.readers import dcp_metadata, headers, ocdbt, zarr
-from lakemark.formats.readers.folder import Folder, Kind, Unreadable
+from lakemark.formats.readers.folder import Folder, NameKind, Unreadable
 from lakemark.formats.readers.pickle_stream import Unfit
 from lakemark.formats.readers.torch_numbers import integers
 from lakemark.formats.rules import sets
 from lakemark.formats.rules.unfinished import unfinished
 from lakemark.formats.torch import megatron, sharded
-from lakemark.model.checkpoints.parts import Facts, Held, Rank
+from lakemark.model.checkpoints.parts import Facts, PartFile, Rank
 
 _NOT_READ: Final = (".index", ".json")
 _INDEX_BYTES: Final = 1 << 20
@@ -75,7 +75,7 @@ def facts(
     digests: path -> digest, where they are known; then a path on two nodes is compared by content.
     """
     folder = Folder.of(path)
-    part = _Part(folder, sorted(name for name, kind in folder.walk() if kind is Kind.FILE))
+    part = _Part(folder, sorted(name for name, kind in folder.walk() if kind is NameKind.FILE))
     files = _files(part, digests or {})
     left = unfinished(part.names)
     part.problems.extend(f"temporary file {name} left" for name in left)
@@ -106,11 +106,11 @@ def facts(
     )
 
 
-def _files(part: _Part, digests: Mapping[str, str]) -> dict[str, Held]:
+def _files(part: _Part, digests: Mapping[str, str]) -> dict[str, PartFile]:
     files = {}
     for name in part.names:
         try:
-            files[name] = Held(size_bytes=part.folder.size_bytes(name), digest=digests.get(name))
+            files[name] = PartFile(size_bytes=part.folder.size_bytes(name), digest=digests.get(name))
         except Unreadable as error:
             part.problems.append(f"{name}: {error}")
     return files

@@ -18,7 +18,7 @@ from lakemark.formats.find.layouts import Layouts
 from lakemark.formats.find.links import FRAMEWORK as ALIAS
 from lakemark.formats.find.links import LASTS, Link, judge_link, links_of
 from lakemark.formats.find.seen import LastSeen
-from lakemark.formats.readers.folder import Folder, Kind
+from lakemark.formats.readers.folder import Folder, NameKind
 from lakemark.formats.rules import sets
 from lakemark.formats.rules.family import Accompanied, Family, Loose, pointer
 from lakemark.model.checkpoints.manifest import Role
@@ -228,7 +228,7 @@ class _Beside:
 
     def _kinds_of(self, one: _Candidate) -> frozenset[str]:
         if one.path not in self._kinds:
-            names = (name for name, kind in Folder.of(one.path).walk() if kind is Kind.FILE)
+            names = (name for name, kind in Folder.of(one.path).walk() if kind is NameKind.FILE)
             self._kinds[one.path] = sets.kinds(names)
         return self._kinds[one.path]
 

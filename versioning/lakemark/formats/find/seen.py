@@ -18,7 +18,7 @@ _State: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenFolder:
     """loose: path, or that of a member -> candidate directly in it. steps: of its folders, by family, in order.
 
     states: of each folder that was listed for it, as it was before.
@@ -66,17 +66,17 @@ class LastSeen:
     __slots__ = ("_seen",)
 
     def __init__(self) -> None:
-        self._seen: Seen | None = None
+        self._seen: SeenFolder | None = None
 
     def forget(self) -> None:
         self._seen = None
 
-    def of(self, folder: Path, *, anew: bool = False) -> Seen:
+    def of(self, folder: Path, *, anew: bool = False) -> SeenFolder:
         """anew: also where it seems to be the same."""
         at, known = os.fspath(folder), self._seen
         if known is not None and not anew and known.folder.at == at and known.holds():
             return known
-        made = Seen(Folder(at), {at: _state(at)})
+        made = SeenFolder(Folder(at), {at: _state(at)})
         self._seen = made
         return made
 

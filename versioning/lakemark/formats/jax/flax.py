@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from lakemark.formats.readers import zarr
-from lakemark.formats.readers.folder import Folder, Kind, Unreadable
+from lakemark.formats.readers.folder import Folder, NameKind, Unreadable
 from lakemark.formats.readers.msgpack import outline
 from lakemark.formats.rules.family import Loose, OfFiles, found, temporary
 from lakemark.formats.rules.state_trees import told
@@ -107,7 +107,7 @@ def _judged(folder: Folder, name: str, step: int | None) -> Found:
     files = {name: "weights"}
     if arrays:
         inside = folder.sub(beside)
-        names = [one for one, kind in inside.walk() if kind is Kind.FILE]
+        names = [one for one, kind in inside.walk() if kind is NameKind.FILE]
         files |= {f"{beside}/{one}": "weights" for one in names}
         problems += [inside.problem] if inside.problem else []
         problems += _array_problems(folder, beside, names, told_by.placeholders)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from lakemark.formats.jax.orbax_items import DATA, HASHED, OF_STEP, Items, above
-from lakemark.formats.readers.folder import Folder, Kind, Unreadable
+from lakemark.formats.readers.folder import Folder, NameKind, Unreadable
 from lakemark.formats.readers.headers import broken_json
 from lakemark.formats.rules import numbered
 from lakemark.formats.rules.family import Loose, found, temporary
@@ -67,8 +67,8 @@ class Orbax:
         if TEMPORARY in folder.name or _PENDING in folder.name:
             return temporary(folder.path, FRAMEWORK, step, "tmp suffix")
         names = list(folder.walk())
-        files = [name for name, kind in names if kind is Kind.FILE]
-        folders = [name for name, kind in names if kind is Kind.FOLDER]
+        files = [name for name, kind in names if kind is NameKind.FILE]
+        folders = [name for name, kind in names if kind is NameKind.FOLDER]
         left = [name for name in folders if TEMPORARY in name.rpartition("/")[2]]
         locks = unfinished(files)
         handlers, of_step = _step(folder)

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from lakemark.formats.readers import ocdbt, ocdbt_tree, zarr
 from lakemark.formats.readers.folder import Folder, Unreadable
 from lakemark.formats.readers.msgpack import outline
-from lakemark.formats.rules.state_trees import Told, role_of, told
+from lakemark.formats.rules.state_trees import TreeRoles, role_of, told
 from lakemark.model.checkpoints.manifest import Role
 
 _TREE: Final = "_METADATA"
@@ -60,7 +60,7 @@ class _Tree:
     problems: list[str] = field(default_factory=list)
 
     @property
-    def told(self) -> Told:
+    def told(self) -> TreeRoles:
         return told(self.leaves or ())
 
 
@@ -295,7 +295,7 @@ def _tree_problems(folder: Folder, tree: _Tree, inside: str) -> Iterator[str]:
         store = ocdbt_tree.read(folder, tree.at)
     except (ocdbt_tree.Unknown, Unreadable):
         return  # said of the file itself
-    except ocdbt_tree.Damaged as error:
+    except ocdbt_tree.OcdbtDamaged as error:
         yield str(error)
         return
     lacking = list(ocdbt_tree.lacking(folder, tree.at, store))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from lakemark.formats.readers import zarr
-from lakemark.formats.readers.folder import Folder, Kind, Unreadable
+from lakemark.formats.readers.folder import Folder, NameKind, Unreadable
 from lakemark.formats.readers.headers import broken
 from lakemark.formats.readers.msgpack import outline
 from lakemark.formats.rules.family import Loose, found, temporary
@@ -55,7 +55,7 @@ class T5X:
         step = self.step(folder)
         match = _NAME.fullmatch(folder.name)
         names = list(folder.walk())
-        files = [name for name, kind in names if kind is Kind.FILE]
+        files = [name for name, kind in names if kind is NameKind.FILE]
         roles = {name: str(_role(name)) for name in files}
         if match and match["tmp"]:
             return temporary(folder.path, FRAMEWORK, step, ".tmp-<ts> suffix", roles=roles)

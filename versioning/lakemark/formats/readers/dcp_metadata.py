@@ -27,7 +27,7 @@ _MOST_CACHED_ENTRIES: Final = 1_500_000
 _MOST_CACHED: Final = 64
 
 
-class Entry(NamedTuple):
+class StoredChunk(NamedTuple):
     """One chunk of a tensor, or one pickled object: `length` bytes at `offset` of the data file `path`."""
 
     fqn: str | None
@@ -55,9 +55,9 @@ class DcpMetadata:
     def __len__(self) -> int:
         return len(self._path)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[StoredChunk]:
         for name, path, offset, length in zip(self._name, self._path, self._offset, self._length, strict=True):
-            yield Entry(self.names[name] if name < len(self.names) else None, self.paths[path], offset, length)
+            yield StoredChunk(self.names[name] if name < len(self.names) else None, self.paths[path], offset, length)
 
     @cached_property
     def needed_bytes(self) -> dict[str, int]:

@@ -16,7 +16,7 @@ _APPLE_DOUBLE: Final = "._"
 _LISTED: Final = frozenset({"kinds", "files", "folders", "links", "suffixes"})
 
 
-class Kind(Enum):
+class NameKind(Enum):
     """What a name is, links not followed."""
 
     FILE = "file"
@@ -39,7 +39,7 @@ class Folder:
     """
 
     name: str
-    kinds: dict[str, Kind]
+    kinds: dict[str, NameKind]
     files: tuple[str, ...]
     folders: tuple[str, ...]
     links: tuple[str, ...]
@@ -74,25 +74,25 @@ class Folder:
         return self.__dict__[name]
 
     def _list(self) -> None:
-        found: dict[str, Kind] = {}
+        found: dict[str, NameKind] = {}
         try:
             with os.scandir(self.at) as entries:
                 for entry in entries:
                     try:
-                        found[entry.name] = Kind.FILE if entry.is_file(follow_symlinks=False) else _kind(entry)
+                        found[entry.name] = NameKind.FILE if entry.is_file(follow_symlinks=False) else _kind(entry)
                     except OSError:
-                        found[entry.name] = Kind.OTHER
+                        found[entry.name] = NameKind.OTHER
         except OSError as error:
             self.problem = error.strerror or "it can't be listed"
         names = sorted(name for name in found if not name.startswith(_APPLE_DOUBLE))
         self.kinds = {name: found[name] for name in names}
-        self.files = tuple([name for name in names if found[name] is Kind.FILE])
-        self.folders = tuple([name for name in names if found[name] is Kind.FOLDER])
-        self.links = tuple([name for name in names if found[name] is Kind.LINK])
+        self.files = tuple([name for name in names if found[name] is NameKind.FILE])
+        self.folders = tuple([name for name in names if found[name] is NameKind.FOLDER])
+        self.links = tuple([name for name in names if found[name] is NameKind.LINK])
         self.suffixes = frozenset([name.rpartition(".")[2] if "." in name else "" for name in self.files])
 
     def has_file(self, name: str) -> bool:
-        return self.kinds.get(name) is Kind.FILE
+        return self.kinds.get(name) is NameKind.FILE
 
     def is_file(self, name: str) -> bool:
         """As `has_file`, and the folder is not listed for it."""
@@ -102,7 +102,7 @@ class Folder:
             return False
 
     def has_folder(self, name: str) -> bool:
-        return self.kinds.get(name) is Kind.FOLDER
+        return self.kinds.get(name) is NameKind.FOLDER
 
     def sub(self, name: str) -> Folder:
         """A folder directly in it, listed once."""
@@ -115,14 +115,14 @@ class Folder:
         below = [one for sub in self._subs.values() for one in sub.listed()]
         return [*(sub.at for sub in self._subs.values()), *below]
 
-    def walk(self) -> Iterator[tuple[str, Kind]]:
+    def walk(self) -> Iterator[tuple[str, NameKind]]:
         """Everything inside at any depth, folders before what they hold. A part that can't be listed sets `problem`."""
         pending = [("", self)]
         while pending:
             inside, folder = pending.pop()
             for name, kind in folder.kinds.items():
                 yield f"{inside}{name}", kind
-                if kind is Kind.FOLDER and folder.depth - self.depth < _DEEPEST:
+                if kind is NameKind.FOLDER and folder.depth - self.depth < _DEEPEST:
                     pending.append((f"{inside}{name}/", folder.sub(name)))
             self.problem = self.problem or folder.problem
 
@@ -160,7 +160,7 @@ class Folder:
         return content.decode(errors="replace")
 
 
-def _kind(entry: os.DirEntry[str]) -> Kind:
+def _kind(entry: os.DirEntry[str]) -> NameKind:
     if entry.is_dir(follow_symlinks=False):
-        return Kind.FOLDER
-    return Kind.LINK if entry.is_symlink() else Kind.OTHER
+        return NameKind.FOLDER
+    return NameKind.LINK if entry.is_symlink() else NameKind.OTHER

@@ -38,7 +38,7 @@ _COUNTED: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
 @dataclass(slots=True)
-class Outline:
+class MsgpackOutline:
     """problem: why it is not whole; None where it is. keys: of maps, as paths of at most four.
 
     texts: short strings that are the value of the key `path`. placeholders: what strings that stand for an array elsewhere
@@ -68,9 +68,9 @@ class _Open:
         return self.is_map and self.left % 2 == 0
 
 
-def outline(stream: BinaryIO, size_bytes: int, *, placeholder: str = "//GDAPlaceholder:") -> Outline:
+def outline(stream: BinaryIO, size_bytes: int, *, placeholder: str = "//GDAPlaceholder:") -> MsgpackOutline:
     """Reads lengths, keys and short strings only; at most a million values, 256 deep."""
-    result = Outline()
+    result = MsgpackOutline()
     try:
         end = _Walk(stream, size_bytes, result, placeholder).run()
         if end != size_bytes:
@@ -81,7 +81,7 @@ def outline(stream: BinaryIO, size_bytes: int, *, placeholder: str = "//GDAPlace
 
 
 class _Walk:
-    def __init__(self, stream: BinaryIO, size_bytes: int, result: Outline, placeholder: str) -> None:
+    def __init__(self, stream: BinaryIO, size_bytes: int, result: MsgpackOutline, placeholder: str) -> None:
         self._read: Callable[[int], bytes] = stream.read
         self._stream, self._size, self._result, self._placeholder = stream, size_bytes, result, placeholder
         self._at = 0

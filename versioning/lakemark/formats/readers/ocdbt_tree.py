@@ -33,7 +33,7 @@ class Unknown(Exception):
     """It is of a later version, too large to be looked at, or keeps its versions elsewhere."""
 
 
-class Damaged(Exception):
+class OcdbtDamaged(Exception):
     """Its text says what can't be so."""
 
 
@@ -77,7 +77,7 @@ def read(folder: Folder, at: str) -> Tree:
             with suppress(Unreadable):
                 pending.extend(_node(tree, _opened(folder, name, tree, place), place))
     except (IndexError, ValueError) as error:
-        raise Damaged(f"{name}: a damaged node") from error
+        raise OcdbtDamaged(f"{name}: a damaged node") from error
     return tree
 
 
@@ -142,10 +142,10 @@ def _opened(folder: Folder, name: str, tree: Tree, place: _Place | None = None) 
     except Unreadable as error:
         raise Unreadable(f"{name}: {error}") from error
     if len(content) < _HEAD_BYTES or not content.startswith(_NODE if place else _MANIFEST):
-        raise Damaged(f"{name}: cut or damaged")
+        raise OcdbtDamaged(f"{name}: cut or damaged")
     said = int.from_bytes(content[4:_HEAD_BYTES], "little")
     if not said == len(content) == length:
-        raise Damaged(f"{name}: {len(content)} bytes, it says {said}")
+        raise OcdbtDamaged(f"{name}: {len(content)} bytes, it says {said}")
     body = _Bytes(content[_HEAD_BYTES:-_CHECKSUM_BYTES])
     try:
         version, compression = body.number(), body.number()
@@ -154,7 +154,7 @@ def _opened(folder: Folder, name: str, tree: Tree, place: _Place | None = None) 
         if compression:
             body = _Bytes(zstd.decompress(body.data[body.at :], limit_bytes=_MOST_BYTES - tree.read_bytes))
     except (IndexError, ValueError) as error:
-        raise Damaged(f"{name}: damaged") from error
+        raise OcdbtDamaged(f"{name}: damaged") from error
     tree.read_bytes += len(body.data)
     return body
 
@@ -194,7 +194,7 @@ def _files(body: _Bytes, base: str) -> list[tuple[str, str]]:
         path = path[:prefix] + body.take(suffix)
         text = os.fsdecode(path)
         if len(path) + len(base) > _LONGEST_PATH_BYTES or text.startswith("/") or ".." in text.split("/"):
-            raise Damaged(f"it names {text[:200]!r}, which lies outside of it")
+            raise OcdbtDamaged(f"it names {text[:200]!r}, which lies outside of it")
         found.append((base + text, base + os.fsdecode(path[:length])))
     return found
 

@@ -20,7 +20,7 @@ _MAGIC: Final = 0xDB4775248B80FB57
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class TensorIndex:
     """needed_bytes: number of the file of data -> how long it must be at least."""
 
     keys: tuple[str, ...]
@@ -28,7 +28,7 @@ class Index:
     needed_bytes: dict[int, int]
 
 
-def read(stream: BinaryIO, size_bytes: int) -> Index | None:
+def read(stream: BinaryIO, size_bytes: int) -> TensorIndex | None:
     """None where it is no such table, or one that is compressed or too large to be looked at."""
     if not _FOOTER_BYTES <= size_bytes <= _LARGEST_BYTES:
         return None
@@ -40,7 +40,7 @@ def read(stream: BinaryIO, size_bytes: int) -> Index | None:
         return None
 
 
-def _parsed(table: bytes) -> Index | None:
+def _parsed(table: bytes) -> TensorIndex | None:
     footer = table[-_FOOTER_BYTES:]
     if int.from_bytes(footer[-8:], "little") != _MAGIC:
         return None
@@ -61,7 +61,7 @@ def _parsed(table: bytes) -> Index | None:
             keys.append(key.decode(errors="replace"))
             if len(keys) > _MOST_KEYS:
                 return None
-    return Index(tuple(keys), files, dict(needed))
+    return TensorIndex(tuple(keys), files, dict(needed))
 
 
 def _handle(text: bytes, at: int) -> tuple[int, int]:

@@ -44,7 +44,7 @@ class Keys:
 
 
 @dataclass(slots=True)
-class Told:
+class TorchRoles:
     """present: roles whose keys are there. possible: roles that may be there all the same."""
 
     present: set[str] = field(default_factory=set)
@@ -57,9 +57,9 @@ def keys(folder: Folder, name: str) -> tuple[str, ...] | None:
     return None if found is None else found.top
 
 
-def told(folder: Folder, names: Iterable[str]) -> Told:
+def told(folder: Folder, names: Iterable[str]) -> TorchRoles:
     """What the files say together. One that says nothing may hold anything."""
-    result = Told()
+    result = TorchRoles()
     for name in names:
         one = roles(read(folder, name))
         result.present |= one.present
@@ -68,13 +68,13 @@ def told(folder: Folder, names: Iterable[str]) -> Told:
     return result
 
 
-def roles(found: Keys | None) -> Told:
+def roles(found: Keys | None) -> TorchRoles:
     """By the words frameworks use. Where all keys are understood, a role without a key is not there."""
     if found is None:
-        return Told(possible={role.value for role in EVERYTHING})
+        return TorchRoles(possible={role.value for role in EVERYTHING})
     if any(key.endswith(_TENSOR_ENDS) for key in found.top) and not any(map(_of_trainer, found.top)):
-        return Told(present={Role.WEIGHTS.value})
-    result, unsure = Told(), not found.whole
+        return TorchRoles(present={Role.WEIGHTS.value})
+    result, unsure = TorchRoles(), not found.whole
     for key in found.top:
         inner = found.nested.get(key) if key.lower() in _OUTER else None
         said = [of_key(one) for one in inner or (key,)]

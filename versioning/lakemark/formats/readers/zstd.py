@@ -14,7 +14,7 @@ MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _MOST_WINDOW_BITS: Final = 23
 
 
-class Damaged(ValueError):
+class ZstdDamaged(ValueError):
     """It is cut, or no Zstandard frame, or longer than was allowed."""
 
 
@@ -24,11 +24,11 @@ def decompress(data: bytes, *, limit_bytes: int) -> bytes:
     try:
         found = frame.decompress(data, max_length=limit_bytes + 1)
     except ZstdError as error:
-        raise Damaged(str(error)) from error
+        raise ZstdDamaged(str(error)) from error
     if len(found) > limit_bytes:
-        raise Damaged(f"more than {limit_bytes} bytes")
+        raise ZstdDamaged(f"more than {limit_bytes} bytes")
     if not frame.eof:
-        raise Damaged("cut")
+        raise ZstdDamaged("cut")
     return found
 
 

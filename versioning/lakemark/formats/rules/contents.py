@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from lakemark.formats.readers import headers
-from lakemark.formats.readers.folder import Folder, Kind, Unreadable
+from lakemark.formats.readers.folder import Folder, NameKind, Unreadable
 from lakemark.formats.readers.torch_file import told
 from lakemark.formats.rules.family import found
 from lakemark.formats.rules.sets import holes, short_of
@@ -39,9 +39,9 @@ class Contents:
         self.ranks_told = False
         self.notes: list[str] = []
         for name, kind in folder.walk():
-            if kind is Kind.FILE:
+            if kind is NameKind.FILE:
                 self.files.append(name)
-            elif kind is Kind.OTHER:
+            elif kind is NameKind.OTHER:
                 self.problems.append(f"{name}: neither a file nor a directory")
         self.files.sort()
         self.unfinished = unfinished(self.files)

@@ -50,7 +50,7 @@ _DEEPEST: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TreeRoles:
     """What names tell. present: roles that are named. possible: roles that what nobody can name may hold."""
 
     present: frozenset[str]
@@ -71,7 +71,7 @@ def role_of(path: Sequence[str]) -> Role | None:
     return None
 
 
-def told(paths: Iterable[Sequence[str]]) -> Told:
+def told(paths: Iterable[Sequence[str]]) -> TreeRoles:
     """Of a whole training state whose leaves' keys are all given; of an unknown one, of no keys."""
     roles = {role_of(path) for path in paths}
     present = frozenset(str(role.value) for role in roles if role is not None and role is not Role.OTHER)
@@ -81,4 +81,4 @@ def told(paths: Iterable[Sequence[str]]) -> Told:
         maybe |= {Role.WEIGHTS, Role.OPTIMIZER}
     if unknown or Role.OPTIMIZER in present:
         maybe |= {Role.SCHEDULER, Role.RNG}
-    return Told(present, frozenset(str(role) for role in maybe) - present)
+    return TreeRoles(present, frozenset(str(role) for role in maybe) - present)

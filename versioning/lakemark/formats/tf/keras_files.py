@@ -21,7 +21,7 @@ _LOCAL_HEADER_BYTES: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Roles:
+class KerasRoles:
     """As in `Found`."""
 
     present: frozenset[str]
@@ -29,14 +29,14 @@ class Roles:
 
 
 _MAYBE: Final = frozenset({"scheduler", "rng"})
-_WITH: Final = Roles(frozenset({"weights", "optimizer"}), _MAYBE)
-_WITHOUT: Final = Roles(frozenset({"weights"}), frozenset())
-_UNKNOWN: Final = Roles(frozenset({"weights"}), _MAYBE | {"optimizer"})
+_WITH: Final = KerasRoles(frozenset({"weights", "optimizer"}), _MAYBE)
+_WITHOUT: Final = KerasRoles(frozenset({"weights"}), frozenset())
+_UNKNOWN: Final = KerasRoles(frozenset({"weights"}), _MAYBE | {"optimizer"})
 ASSUMED: Final = {True: _WITH, False: _UNKNOWN}
 """What a whole model (True) or weights alone (False) hold where the file itself can't be asked."""
 
 
-def roles_in(folder: Folder, name: str) -> tuple[Roles, str | None]:
+def roles_in(folder: Folder, name: str) -> tuple[KerasRoles, str | None]:
     """Its roles, and what is odd about it."""
     try:
         with folder.open(name) as stream:
@@ -56,13 +56,13 @@ def is_model(folder: Folder, name: str) -> bool:
         return False
 
 
-def _of_names(names: frozenset[str] | None) -> Roles:
+def _of_names(names: frozenset[str] | None) -> KerasRoles:
     if names is None:
         return _UNKNOWN
     return _WITH if names & {"optimizer", "optimizer_weights"} else _WITHOUT
 
 
-def _of_model(stream: BinaryIO) -> tuple[Roles, str | None]:
+def _of_model(stream: BinaryIO) -> tuple[KerasRoles, str | None]:
     if (_directory_bytes(stream) or _IN_64) > _LARGEST_DIRECTORY_BYTES:
         return _WITH, "no Keras archive: its directory is too large"
     try:

@@ -128,7 +128,7 @@ def _judged(folder: Folder, prefix: str, names: Sequence[str], step: int | None)
     )
 
 
-def _index(folder: Folder, index: str) -> tf_index.Index | None:
+def _index(folder: Folder, index: str) -> tf_index.TensorIndex | None:
     try:
         with folder.open(index) as stream:
             return tf_index.read(stream, os.fstat(stream.fileno()).st_size)
@@ -136,7 +136,7 @@ def _index(folder: Folder, index: str) -> tf_index.Index | None:
         return None
 
 
-def _short_data(folder: Folder, prefix: str, told: tf_index.Index) -> Iterator[str]:
+def _short_data(folder: Folder, prefix: str, told: tf_index.TensorIndex) -> Iterator[str]:
     for shard, needed_bytes in sorted(told.needed_bytes.items()):
         name = f"{prefix}.data-{shard:05d}-of-{told.files:05d}"
         try:

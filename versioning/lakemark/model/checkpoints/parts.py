@@ -27,7 +27,7 @@ _SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class PartFile:
     """A file of a part. digest: as in a manifest; None where it was not computed."""
 
     size_bytes: int
@@ -48,7 +48,7 @@ class Facts:
     attempt: str
     step: int | None
     node: str
-    files: Mapping[str, Held]
+    files: Mapping[str, PartFile]
     needed: Mapping[str, int] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     wanted: tuple[tuple[str, ...], ...] = ()
@@ -156,7 +156,7 @@ def _same_save(parts: Sequence[Facts]) -> None:
 
 def _conflicts(parts: Sequence[Facts]) -> Iterator[str]:
     """A path on two nodes must be the same file; of an index that means one writer."""
-    seen: dict[str, tuple[str, Held]] = {}
+    seen: dict[str, tuple[str, PartFile]] = {}
     indexes: dict[str, tuple[str, str]] = {}
     for part in parts:
         for path, digest in part.metadata.items():
@@ -170,13 +170,13 @@ def _conflicts(parts: Sequence[Facts]) -> Iterator[str]:
                 yield f"{path} is another file on {part.node} than on {node}"
 
 
-def _unmet(parts: Sequence[Facts], files: Mapping[str, Held]) -> Iterator[str]:
+def _unmet(parts: Sequence[Facts], files: Mapping[str, PartFile]) -> Iterator[str]:
     for group in dict.fromkeys(group for part in parts for group in part.wanted):
         if not any(path in files for path in group):
             yield f"no node has {' or '.join(group)}"
 
 
-def _short(parts: Sequence[Facts], files: Mapping[str, Held]) -> Iterator[str]:
+def _short(parts: Sequence[Facts], files: Mapping[str, PartFile]) -> Iterator[str]:
     needed: dict[str, int] = {}
     for part in parts:
         for path, least in part.needed.items():
@@ -248,7 +248,7 @@ def _grid(lengths: Sequence[int]) -> Iterator[Rank]:
         yield tuple(reversed(rank))
 
 
-def _unnamed(parts: Sequence[Facts], files: Mapping[str, Held]) -> Iterator[str]:
+def _unnamed(parts: Sequence[Facts], files: Mapping[str, PartFile]) -> Iterator[str]:
     """Data files beside named ones of the same kind that no index names: left from another save."""
     needed = {path for part in parts for path in part.needed}
     kinds = {path.rpartition(".")[2] for path in needed}
@@ -265,9 +265,9 @@ def _some(names: Sequence[str]) -> str:
     return "; ".join(names[:_SHOWN]) + ("; …" if len(names) > _SHOWN else "")
 
 
-def _held(value: JSON) -> Held:
+def _held(value: JSON) -> PartFile:
     read = Fields(value, "a part's file")
-    return Held(size_bytes=read.integer("size_bytes"), digest=read.optional_text("digest"))
+    return PartFile(size_bytes=read.integer("size_bytes"), digest=read.optional_text("digest"))
 
 
 def _integers(values: Mapping[str, JSON]) -> dict[str, int]:

@@ -13,7 +13,7 @@ NEWEST: Final = 8
 """Of so many known steps every file is looked at: a trainer that goes on from an earlier one writes over these first."""
 
 
-class Stamp(NamedTuple):
+class FileStamp(NamedTuple):
     """Of a directory or regular file; any change to it changes one of these, at the latest two seconds after it was seen.
 
     A directory's changes when a name in it comes, goes or changes, not when a file in it is written in place.
@@ -30,8 +30,8 @@ class Stamp(NamedTuple):
 class Survey:
     """Directories and files by path, as text: all there are, or those `chosen` of them."""
 
-    folders: Mapping[str, Stamp]
-    files: Mapping[str, Stamp]
+    folders: Mapping[str, FileStamp]
+    files: Mapping[str, FileStamp]
 
     def chosen(self, known: Collection[str], *, whole: Iterable[str] = ()) -> Self:
         """All directories, and the files that must be looked at one by one because they may be written in place.
@@ -45,7 +45,7 @@ class Survey:
         steps -= {step for path in whole for step in (path, *_above(path))}
         steps -= set(sorted(steps, key=lambda path: self.folders[path].mtime_ns, reverse=True)[:NEWEST])
         inside: dict[str, list[str]] = defaultdict(list)
-        files: dict[str, Stamp] = {}
+        files: dict[str, FileStamp] = {}
         saves = {*known, *whole}
         for path, stamp in self.files.items():
             above = _above(path)
@@ -74,6 +74,6 @@ def _above(path: str) -> list[str]:
     return found
 
 
-def _standing(files: Mapping[str, Stamp], paths: Iterable[str]) -> set[str]:
+def _standing(files: Mapping[str, FileStamp], paths: Iterable[str]) -> set[str]:
     paths = list(paths)
     return {max(paths, key=lambda path: files[path].size_bytes), max(paths, key=lambda path: files[path].mtime_ns)}

@@ -24,7 +24,7 @@ WINDOW: Final = 128
 """So many entries before a fall can still turn out to have jumped; those before them stand as they were judged."""
 
 
-class Told(NamedTuple):
+class ToldTime(NamedTuple):
     """What an entry says of its time. record: the one it committed."""
 
     sequence: int
@@ -43,7 +43,7 @@ class Told(NamedTuple):
         raise ValueError(message)
 
 
-class Mark(NamedTuple):
+class ClockMark(NamedTuple):
     """The judgement on the entry `sequence`, which committed `record`: it replaces the one before.
 
     not_before, not_after: where its instant is held: up to the next right entry's, so that as-of never names it too early,
@@ -67,16 +67,16 @@ class Clocks:
     """
 
     newest: datetime | None = None
-    trusted: list[Told] = field(default_factory=list)
-    apart: list[Told] = field(default_factory=list)
-    off: list[Told] = field(default_factory=list)
+    trusted: list[ToldTime] = field(default_factory=list)
+    apart: list[ToldTime] = field(default_factory=list)
+    off: list[ToldTime] = field(default_factory=list)
 
     def copy(self) -> Clocks:
         return Clocks(newest=self.newest, trusted=self.trusted[:], apart=self.apart[:], off=self.off[:])
 
-    def add(self, entry: Entry) -> list[Mark]:
+    def add(self, entry: Entry) -> list[ClockMark]:
         """Takes the next entry in. Simulated times, and entries replayed from another copy, say nothing and stay as written."""
-        told = Told(entry.sequence, entry.recorded_at, entry.record if entry.kind == "committed" else None)
+        told = ToldTime(entry.sequence, entry.recorded_at, entry.record if entry.kind == "committed" else None)
         if entry.replayed or entry.clock == Clock.SIMULATED:
             return []
         if entry.clock != Clock.OK:
@@ -86,7 +86,7 @@ class Clocks:
             return self._agrees(told)
         return self._falls(told)
 
-    def _agrees(self, told: Told) -> list[Mark]:
+    def _agrees(self, told: ToldTime) -> list[ClockMark]:
         # Of those that fell behind it is known by now that they were written before this one, and no more.
         behind, self.apart = _marks(self.apart, suspect=True, not_before=told.at), []
         self.newest = told.at if self.newest is None else max(self.newest, told.at)
@@ -95,7 +95,7 @@ class Clocks:
             del self.trusted[0]
         return [*behind, *self._hold_back(told.at)]
 
-    def _falls(self, told: Told) -> list[Mark]:
+    def _falls(self, told: ToldTime) -> list[ClockMark]:
         """After a fall: either those that are ahead of `told` had jumped, or it fell behind."""
         kept, ahead = self._parted(told.at)
         times = [one.at for one in ahead]
@@ -108,12 +108,12 @@ class Clocks:
         self.apart = [*self.apart, told][-WINDOW - 1 :]
         return _marks([told], suspect=True, not_before=self.newest)
 
-    def _parted(self, at: datetime) -> tuple[list[Told], list[Told]]:
+    def _parted(self, at: datetime) -> tuple[list[ToldTime], list[ToldTime]]:
         """The trusted entries that one of `at` may follow, and those that it may not."""
         kept = [one for one in self.trusted if one.at <= at + TOLERANCE]
         return kept, [one for one in self.trusted if one.at > at + TOLERANCE]
 
-    def _overturn(self, kept: list[Told], ahead: list[Told], right: list[Told]) -> list[Mark]:
+    def _overturn(self, kept: list[ToldTime], ahead: list[ToldTime], right: list[ToldTime]) -> list[ClockMark]:
         """`ahead` had jumped; what lies apart and agrees with what is left never had."""
         least = kept[-1].at - TOLERANCE if kept else min(one.at for one in right)
         judged = {one.sequence for one in right}
@@ -130,7 +130,7 @@ class Clocks:
             *self._hold_back(after),
         ]
 
-    def _hold_back(self, at: datetime) -> list[Mark]:
+    def _hold_back(self, at: datetime) -> list[ClockMark]:
         """What was written as suspect since the last trusted entry was written before this one of `at`."""
         off, self.off = self.off, []
         before = self.trusted[-2].at if off and len(self.trusted) > 1 else None
@@ -151,13 +151,15 @@ class Clocks:
             read = Fields(value, "the clocks of a branch")
             newest, lists = read.optional_instant("newest"), {}
             for name in ("trusted", "apart", "off"):
-                lists[name] = [Told.from_json(one) for one in read.items(name)]
+                lists[name] = [ToldTime.from_json(one) for one in read.items(name)]
         except ValueError as error:
             raise Corrupt(f"what is kept of clocks can't be read: {error}", advice="Remove the index.") from error
         return cls(newest=newest, **lists)
 
 
 def _marks(
-    entries: list[Told], *, suspect: bool, not_before: datetime | None = None, not_after: datetime | None = None
-) -> list[Mark]:
-    return [Mark(one.sequence, one.record, suspect, not_before, not_after) for one in entries if one.record is not None]
+    entries: list[ToldTime], *, suspect: bool, not_before: datetime | None = None, not_after: datetime | None = None
+) -> list[ClockMark]:
+    return [
+        ClockMark(one.sequence, one.record, suspect, not_before, not_after) for one in entries if one.record is not None
+    ]

@@ -217,7 +217,7 @@ class Draft:
     timeline: int = 0
     body: Mapping[str, JSON] = field(default_factory=dict)
     record: str | None = None
-    contents: Contents | None = None
+    contents: Attachments | None = None
     saved_at: datetime | None = None
     reason: str | None = None
     unknown_means: Means | str | None = None
@@ -227,7 +227,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
+class Attachments:
     """What an entry's commit carries beside entry.json. `objects`: file digest -> object name in a DVC tier."""
 
     record: Record | None = None
@@ -324,12 +324,12 @@ class Entry:
             raise Corrupt(f"an entry of the ledger can't be read: {error}", advice="Run `lakemark verify`.") from error
 
 
-def parsed(entry: bytes, record: bytes | None) -> tuple[Entry, Contents]:
+def parsed(entry: bytes, record: bytes | None) -> tuple[Entry, Attachments]:
     """What entry.json and, where the kind has one, record.json hold. Raises Corrupt."""
     try:
         return (
             Entry.from_json(parse(entry)),
-            Contents(record=None if record is None else Record.from_json(parse(record))),
+            Attachments(record=None if record is None else Record.from_json(parse(record))),
         )
     except ValueError as error:
         raise Corrupt(f"an entry of the ledger can't be read: {error}", advice="Run `lakemark verify`.") from error

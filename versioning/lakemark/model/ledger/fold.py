@@ -16,8 +16,8 @@ from datetime import datetime
 from typing import Any, cast
 
 from lakemark.model.checkpoints.record import DataRef, metrics
-from lakemark.model.ledger.clocks import Mark
-from lakemark.model.ledger.entry import Clock, Contents, Entry, Means
+from lakemark.model.ledger.clocks import ClockMark
+from lakemark.model.ledger.entry import Attachments, Clock, Entry, Means
 from lakemark.model.ledger.run import (
     Attempt,
     Cause,
@@ -36,13 +36,13 @@ from lakemark.model.values.instants import from_text, to_text
 from lakemark.model.values.outside import bounded
 
 
-def apply(state: RunState, entry: Entry, contents: Contents) -> None:
+def apply(state: RunState, entry: Entry, contents: Attachments) -> None:
     """Folds the next entry in. A kind this version does not know only raises `state.blocked`."""
     take(state, entry, contents)
     mark(state, state.clocks.add(entry))
 
 
-def mark(state: RunState, marks: Iterable[Mark]) -> None:
+def mark(state: RunState, marks: Iterable[ClockMark]) -> None:
     """Puts what `state.clocks` answered for an entry on the records it is about, as far as `state` has them."""
     for one in marks:
         found = state.records.get(one.record)
@@ -51,7 +51,7 @@ def mark(state: RunState, marks: Iterable[Mark]) -> None:
             _change(state, one.record, clock=clock, not_before=one.not_before, not_after=one.not_after)
 
 
-def take(state: RunState, entry: Entry, contents: Contents) -> None:
+def take(state: RunState, entry: Entry, contents: Attachments) -> None:
     """`apply` but for the clocks."""
     state.sequence = entry.sequence
     state.last_recorded_at = entry.recorded_at
@@ -66,7 +66,7 @@ def take(state: RunState, entry: Entry, contents: Contents) -> None:
         _unreadable(state, entry.kind, entry.means)
 
 
-def fold(run: str, entries: Iterable[tuple[Entry, Contents]]) -> RunState:
+def fold(run: str, entries: Iterable[tuple[Entry, Attachments]]) -> RunState:
     """The state after `entries`, in order of sequence. Gaps are allowed: a selection folds to what it names."""
     state = RunState(run=run)
     for entry, contents in entries:
@@ -74,7 +74,7 @@ def fold(run: str, entries: Iterable[tuple[Entry, Contents]]) -> RunState:
     return state
 
 
-def mentions(entry: Entry, contents: Contents) -> frozenset[str]:
+def mentions(entry: Entry, contents: Attachments) -> frozenset[str]:
     """Ids of the records whose state `entry` may change: of every other record it says nothing."""
     if entry.kind not in _OF_RECORDS:
         return frozenset()
@@ -91,7 +91,7 @@ def structural(entry: Entry) -> bool:
     return entry.kind not in _OF_RECORDS | _HISTORY or (entry.kind == "bound" and entry.record is None)
 
 
-def foreseen(state: RunState, entry: Entry, contents: Contents) -> RunState:
+def foreseen(state: RunState, entry: Entry, contents: Attachments) -> RunState:
     """What the lineages will be after `entry`, without changing or copying `state`; good for `timeline` only.
 
     Raises ValueError where the body of `entry` can't be read: `apply` would not know what it says.
@@ -116,7 +116,7 @@ def _unreadable(state: RunState, kind: str, means: Means) -> None:
     state.blocked = max(state.blocked, means, key=list(Means).index)
 
 
-def _opened(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _opened(state: RunState, entry: Entry, _contents: Attachments) -> None:
     body = entry.body
     first = not state.timelines
     if first:
@@ -129,7 +129,7 @@ def _opened(state: RunState, entry: Entry, _contents: Contents) -> None:
     state.intervals.append(_interval(state, entry, _integer(body, "at_step")))
 
 
-def _attempt(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _attempt(state: RunState, entry: Entry, _contents: Attachments) -> None:
     body = entry.body
     identity = _text(body, "attempt")
     if identity and identity not in state.attempts:
@@ -146,7 +146,7 @@ def _attempt(state: RunState, entry: Entry, _contents: Contents) -> None:
         )
 
 
-def _committed(state: RunState, entry: Entry, contents: Contents) -> None:
+def _committed(state: RunState, entry: Entry, contents: Attachments) -> None:
     record = contents.record
     if record is None:
         return
@@ -173,7 +173,7 @@ def _committed(state: RunState, entry: Entry, contents: Contents) -> None:
     _change(state, record.supersedes, superseded_by=record.id)
 
 
-def _bound(state: RunState, entry: Entry, contents: Contents) -> None:
+def _bound(state: RunState, entry: Entry, contents: Attachments) -> None:
     found, data = state.records.get(entry.record or ""), _data(entry.body)
     if found is not None:
         _change(state, entry.record, record=contents.record or found.record.with_data(data))
@@ -182,7 +182,7 @@ def _bound(state: RunState, entry: Entry, contents: Contents) -> None:
         state.intervals.append(replace(interval, declared=True))
 
 
-def _replicated(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _replicated(state: RunState, entry: Entry, _contents: Attachments) -> None:
     place = _place(entry.body)
     copy = Replica(
         place=place,
@@ -198,14 +198,14 @@ def _replicated(state: RunState, entry: Entry, _contents: Contents) -> None:
         _change(state, entry.record, replicas=held, released=found.released - {place}, refused=refused, lost=None)
 
 
-def _replica_refused(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _replica_refused(state: RunState, entry: Entry, _contents: Attachments) -> None:
     found = state.records.get(entry.record or "")
     if found is not None:
         why = _text(entry.body, "why") or "it can't be kept there"
         _change(state, entry.record, refused={**found.refused, _place(entry.body): why})
 
 
-def _released(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _released(state: RunState, entry: Entry, _contents: Attachments) -> None:
     for item in _items(entry.body):
         identity, place = _text(item, "record"), _place(item)
         found = state.records.get(identity or "")
@@ -214,7 +214,7 @@ def _released(state: RunState, entry: Entry, _contents: Contents) -> None:
             _change(state, identity, replicas=left, released=found.released | {place})
 
 
-def _verified(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _verified(state: RunState, entry: Entry, _contents: Attachments) -> None:
     at = _instant(entry.body, "verified_at") or entry.recorded_at
     for item in _items(entry.body):
         identity = _text(item, "record")
@@ -233,7 +233,7 @@ def _verified(state: RunState, entry: Entry, _contents: Contents) -> None:
         _change(state, identity, replicas={**found.replicas, replica.place: seen})
 
 
-def _resumed(state: RunState, entry: Entry, contents: Contents) -> None:
+def _resumed(state: RunState, entry: Entry, contents: Attachments) -> None:
     _fork(state, entry, rollback=None)
     _attempt(state, entry, contents)
     found = state.attempts.get(_text(entry.body, "attempt") or "")
@@ -246,7 +246,7 @@ def _resumed(state: RunState, entry: Entry, contents: Contents) -> None:
         state.attempts[found.id] = replace(new, accepted_gaps=tuple(map(str, gaps))) if isinstance(gaps, list) else new
 
 
-def _rolled_back(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _rolled_back(state: RunState, entry: Entry, _contents: Attachments) -> None:
     identity = _text(entry.body, "rollback")
     _fork(state, entry, rollback=identity)
     state.intervals.append(_interval(state, entry, None))
@@ -257,7 +257,7 @@ def _rolled_back(state: RunState, entry: Entry, _contents: Contents) -> None:
         state.rollbacks[request.id] = replace(applied, ended_by=entry.actor, ended_at=entry.recorded_at)
 
 
-def _branch_moved(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _branch_moved(state: RunState, entry: Entry, _contents: Attachments) -> None:
     request = state.rollbacks.get(_text(entry.body, "rollback") or "")
     if request is not None:
         moves = tuple(item for item in _sequence(entry.body, "moves") if isinstance(item, Mapping))
@@ -288,7 +288,7 @@ def _overtake(state: RunState, entry: Entry, *, but: str | None) -> None:
             )
 
 
-def _rollback_requested(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _rollback_requested(state: RunState, entry: Entry, _contents: Attachments) -> None:
     body = entry.body
     identity = _text(body, "rollback")
     if identity and identity not in state.rollbacks:
@@ -305,14 +305,14 @@ def _rollback_requested(state: RunState, entry: Entry, _contents: Contents) -> N
         )
 
 
-def _rollback_approved(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _rollback_approved(state: RunState, entry: Entry, _contents: Attachments) -> None:
     request = state.rollbacks.get(_text(entry.body, "rollback") or "")
     if request is not None and request.open:
         approval = dict(entry.body) | {"at": to_text(entry.recorded_at), "actor": entry.actor}
         state.rollbacks[request.id] = replace(request, state="approved", approvals=[*request.approvals, approval])
 
 
-def _rollback_refused(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _rollback_refused(state: RunState, entry: Entry, _contents: Attachments) -> None:
     request = state.rollbacks.get(_text(entry.body, "rollback") or "")
     if request is not None and request.open:
         ended = "expired" if entry.body.get("expired") else "refused"
@@ -325,15 +325,15 @@ def _rollback_refused(state: RunState, entry: Entry, _contents: Contents) -> Non
         )
 
 
-def _held(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _held(state: RunState, entry: Entry, _contents: Attachments) -> None:
     _change(state, entry.record, held=entry.reason or "held", held_until=_instant(entry.body, "until"))
 
 
-def _released_hold(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _released_hold(state: RunState, entry: Entry, _contents: Attachments) -> None:
     _change(state, entry.record, held=None, held_until=None)
 
 
-def _quarantined(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _quarantined(state: RunState, entry: Entry, _contents: Attachments) -> None:
     cause, why = _data_commit(entry.body), entry.reason or "quarantined"
     for identity in _named(entry):
         found = state.records.get(identity)
@@ -342,7 +342,7 @@ def _quarantined(state: RunState, entry: Entry, _contents: Contents) -> None:
         _change(state, identity, quarantined=why, quarantined_at=entry.recorded_at, quarantined_by=cause)
 
 
-def _quarantine_lifted(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _quarantine_lifted(state: RunState, entry: Entry, _contents: Attachments) -> None:
     cause = _data_commit(entry.body)
     for identity in _named(entry):
         found = state.records.get(identity)
@@ -361,7 +361,7 @@ def _named(entry: Entry) -> list[str]:
     return [one for one in (entry.record, *(_text(item, "record") for item in _items(entry.body))) if one]
 
 
-def _metric_added(state: RunState, entry: Entry, contents: Contents) -> None:
+def _metric_added(state: RunState, entry: Entry, contents: Attachments) -> None:
     found = state.records.get(entry.record or "")
     if found is not None:
         added = metrics(_mapping(entry.body, "metrics"))
@@ -369,7 +369,7 @@ def _metric_added(state: RunState, entry: Entry, contents: Contents) -> None:
         _change(state, entry.record, record=record)
 
 
-def _attempt_ended(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _attempt_ended(state: RunState, entry: Entry, _contents: Attachments) -> None:
     found = state.attempts.get(_text(entry.body, "attempt") or "")
     if found is not None and (found.ended_at is None or found.cause == Cause.UNKNOWN):
         ended = found.ended_at or entry.recorded_at
@@ -377,25 +377,25 @@ def _attempt_ended(state: RunState, entry: Entry, _contents: Contents) -> None:
         state.attempts[found.id] = replace(found, ended_at=ended, cause=cause)
 
 
-def _drilled(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _drilled(state: RunState, entry: Entry, _contents: Attachments) -> None:
     for item in _items(entry.body):
         tier = _text(item, "tier")
         if tier and item.get("ok") is True:
             state.drills[tier] = entry.recorded_at
 
 
-def _rollback_reviewed(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _rollback_reviewed(state: RunState, entry: Entry, _contents: Attachments) -> None:
     request = state.rollbacks.get(_text(entry.body, "rollback") or "")
     if request is not None:
         by = _text(entry.body, "by") or entry.actor
         state.rollbacks[request.id] = replace(request, reviewed_by=by, reviewed_at=entry.recorded_at)
 
 
-def _told(_state: RunState, _entry: Entry, _contents: Contents) -> None:
+def _told(_state: RunState, _entry: Entry, _contents: Attachments) -> None:
     """History, and nothing that a decision about the run asks for: who wants it reads the entries."""
 
 
-def _pruned(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _pruned(state: RunState, entry: Entry, _contents: Attachments) -> None:
     for item in _items(entry.body):
         reasons = tuple(str(reason) for reason in _sequence(item, "reasons")) or ("pruned",)
         identity, thinned = _text(item, "record"), bool(item.get("thinned"))
@@ -405,7 +405,7 @@ def _pruned(state: RunState, entry: Entry, _contents: Contents) -> None:
             _change(state, identity, replicas={}, released=found.released | found.replicas.keys())
 
 
-def _data_lost(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _data_lost(state: RunState, entry: Entry, _contents: Attachments) -> None:
     for item in _items(entry.body):
         identity, place = _text(item, "record"), _place(item)
         found = state.records.get(identity or "")
@@ -414,7 +414,7 @@ def _data_lost(state: RunState, entry: Entry, _contents: Contents) -> None:
             _change(state, identity, replicas=left, lost=_text(item, "why") or entry.reason or "lost")
 
 
-def _renamed(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _renamed(state: RunState, entry: Entry, _contents: Attachments) -> None:
     """A replica is where it was; only what its place is called changed."""
     node, new = _text(entry.body, "node"), _text(entry.body, "to") or ""
     if entry.kind == "node_renamed" and node in state.watch:
@@ -437,15 +437,15 @@ def _renamed(state: RunState, entry: Entry, _contents: Contents) -> None:
             _change(state, identity, replicas=held, released=released, refused=refused)
 
 
-def _unpruned(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _unpruned(state: RunState, entry: Entry, _contents: Attachments) -> None:
     _change(state, entry.record, pruned=None, pruned_at=None, thinned=False)
 
 
-def _closed(state: RunState, entry: Entry, _contents: Contents) -> None:
+def _closed(state: RunState, entry: Entry, _contents: Attachments) -> None:
     state.closed, state.closed_at = True, entry.recorded_at
 
 
-def _reopened(state: RunState, _entry: Entry, _contents: Contents) -> None:
+def _reopened(state: RunState, _entry: Entry, _contents: Attachments) -> None:
     state.closed, state.closed_at = False, None
 
 

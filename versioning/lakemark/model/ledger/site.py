@@ -9,7 +9,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Final, Self
 
-from lakemark.model.ledger.entry import Contents, Entry, Means
+from lakemark.model.ledger.entry import Attachments, Entry, Means
 from lakemark.model.ledger.requests import Requests
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.instants import from_text
@@ -186,7 +186,7 @@ class SiteState:
         index = bisect_right([head.observed_at for head in seen], at)
         return seen[index - 1] if index else None
 
-    def apply(self, entry: Entry, contents: Contents) -> None:  # noqa: ARG002 - the same shape as RunState.apply
+    def apply(self, entry: Entry, contents: Attachments) -> None:  # noqa: ARG002 - the same shape as RunState.apply
         self.sequence = entry.sequence
         self.last_recorded_at = entry.recorded_at
         self.requests.add(entry.request, entry.sequence)
@@ -213,7 +213,7 @@ def fold_site(entries: Iterable[Entry]) -> SiteState:
     """The state after `entries`, in order of sequence."""
     state = SiteState()
     for entry in entries:
-        state.apply(entry, Contents())
+        state.apply(entry, Attachments())
     return state
 
 

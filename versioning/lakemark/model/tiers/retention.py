@@ -69,7 +69,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RetentionVerdict:
     """Every record that was not pruned before, in exactly one of both, newest first."""
 
     keep: tuple[Kept, ...] = ()
@@ -97,7 +97,7 @@ def apply_policy(
     zone: str = "UTC",
     min_keep: int = 1,
     protected: Mapping[str, str] = NOTHING,
-) -> Verdict:
+) -> RetentionVerdict:
     """What `policy` keeps of `records`, the records of one lineage or of one timeline that was left behind.
 
     protected: record id -> why it stays whatever the policy says. Always kept: the newest that may be resumed from,
@@ -122,7 +122,7 @@ def apply_policy(
                 text = f"younger than {duration_text(policy.keep_for)}"
                 reasons[found.record.id].ending.append((text, ends))
     _fill(counted, reasons, min_keep)
-    return Verdict(
+    return RetentionVerdict(
         keep=tuple(reasons[found.record.id].kept(found.record.id) for found in left if reasons[found.record.id]),
         remove=tuple(
             Kept(record=found.record.id, reasons=(_why_not(found),)) for found in left if not reasons[found.record.id]

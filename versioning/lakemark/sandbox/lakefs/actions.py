@@ -13,9 +13,9 @@ from typing import Any
 import yaml
 
 from lakemark.sandbox.lakefs import lua, objects
-from lakemark.sandbox.lakefs.entries import Entry
+from lakemark.sandbox.lakefs.entries import ObjectEntry
 from lakemark.sandbox.lakefs.faults import GONE, NOT_FOUND, PRECONDITION_FAILED, SERVER_ERROR, Fault
-from lakemark.sandbox.lakefs.history import Draft
+from lakemark.sandbox.lakefs.history import CommitDraft
 from lakemark.sandbox.lakefs.scope import Scope, find_repository
 
 __all__ = ["FOLDER", "Event", "fire"]
@@ -51,7 +51,7 @@ class Event:
     tag: str = ""
     commit: str = ""
     merge_source: str = ""
-    draft: Draft | None = None
+    draft: CommitDraft | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _run(scope: Scope, event: Event, number: int, action: _Action) -> str | None
     return None
 
 
-def _answering(scope: Scope, body: Callable[[Scope, Entry], bytes]) -> lua.ObjectReader:
+def _answering(scope: Scope, body: Callable[[Scope, ObjectEntry], bytes]) -> lua.ObjectReader:
     def answer(repository: str, ref: str, path: str) -> tuple[int, bytes]:
         try:
             within = Scope(scope.db, scope.blobs, find_repository(scope.db, repository))
@@ -119,16 +119,16 @@ def _answering(scope: Scope, body: Callable[[Scope, Entry], bytes]) -> lua.Objec
     return answer
 
 
-def _content_of(scope: Scope, entry: Entry) -> bytes:
+def _content_of(scope: Scope, entry: ObjectEntry) -> bytes:
     return b"".join(scope.blobs.read(entry.blob, 0, entry.size_bytes))
 
 
-def _stats_of(scope: Scope, entry: Entry) -> bytes:
+def _stats_of(scope: Scope, entry: ObjectEntry) -> bytes:
     return json.dumps(objects.stats(scope, entry, with_metadata=True)).encode()
 
 
 def _facts(scope: Scope, event: Event, action: _Action, hook: Mapping[str, Any]) -> dict[str, Any]:
-    draft = event.draft or Draft("", "", "", {}, [], 0)
+    draft = event.draft or CommitDraft("", "", "", {}, [], 0)
     commit = {
         "message": draft.message,
         "meta_range_id": draft.tree,

@@ -14,7 +14,7 @@ from typing import BinaryIO, Self
 
 from lakemark.sandbox.lakefs.faults import no_data
 
-__all__ = ["Blob", "BlobWriter", "Blobs"]
+__all__ = ["Blob", "BlobWriter", "ObjectFiles"]
 
 _CHUNK_BYTES = 256 * 1024
 _SHARD_DIGITS = 2
@@ -29,7 +29,7 @@ class Blob:
     size_bytes: int
 
 
-class Blobs:
+class ObjectFiles:
     """Files below `objects/`, in folders named by their first two digits. A removed file reads as collected."""
 
     def __init__(self, directory: Path) -> None:
@@ -70,7 +70,7 @@ class Blobs:
 class BlobWriter:
     """Takes bytes piecemeal. Leaving the block without `finish` leaves nothing behind."""
 
-    def __init__(self, blobs: Blobs, incoming: Path) -> None:
+    def __init__(self, blobs: ObjectFiles, incoming: Path) -> None:
         self._blobs = blobs
         self._incoming = incoming
         self._file = incoming.open("xb")

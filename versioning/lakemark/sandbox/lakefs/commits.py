@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from lakemark.sandbox.lakefs import merging, refs, rules, staging, trees
 from lakemark.sandbox.lakefs.actions import Event, fire
 from lakemark.sandbox.lakefs.faults import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOUND, Fault, dirty_branch, no_changes
-from lakemark.sandbox.lakefs.history import Commit, Draft, add_commit, find_commit, merge_base
+from lakemark.sandbox.lakefs.history import CommitDraft, DataCommit, add_commit, find_commit, merge_base
 from lakemark.sandbox.lakefs.scope import Scope
 
 __all__ = ["COMMITTER", "MergeRequest", "Request", "cherry_pick", "commit", "merge", "revert"]
@@ -47,11 +47,11 @@ class MergeRequest:
     allow_empty: bool = False
 
 
-def commit(scope: Scope, branch: str, request: Request) -> Commit:
+def commit(scope: Scope, branch: str, request: Request) -> DataCommit:
     """Commit everything staged on the branch; raises Fault 400, 403, 404, 410 or 412."""
     if rules.protects(scope, branch):
         raise Fault(FORBIDDEN, "cannot commit to protected branch")
-    draft = Draft(
+    draft = CommitDraft(
         committer=COMMITTER,
         message=request.message,
         tree="",
@@ -70,7 +70,7 @@ def commit(scope: Scope, branch: str, request: Request) -> Commit:
     return _advance(scope, branch, replace(draft, tree=tree))
 
 
-def merge(scope: Scope, destination: str, request: MergeRequest) -> Commit:
+def merge(scope: Scope, destination: str, request: MergeRequest) -> DataCommit:
     """Merge a ref into a branch; raises Fault 400, 404, 409 or 412. The actions asked are the source's."""
     if request.strategy not in {merging.DEFAULT, merging.DESTINATION_WINS, merging.SOURCE_WINS}:
         raise Fault(BAD_REQUEST, "argument strategy: invalid value: validation error")
@@ -82,7 +82,7 @@ def merge(scope: Scope, destination: str, request: MergeRequest) -> Commit:
         raise fault.under(f"update branch {destination}") from fault
 
 
-def revert(scope: Scope, branch: str, ref: str, *, parent_number: int = 0, allow_empty: bool = False) -> Commit:
+def revert(scope: Scope, branch: str, ref: str, *, parent_number: int = 0, allow_empty: bool = False) -> DataCommit:
     """Undo one commit on top of the branch; raises Fault 400, 404, 409 or 412."""
     undone = _commit_at(scope, ref)
     parents = undone.parents
@@ -93,7 +93,7 @@ def revert(scope: Scope, branch: str, ref: str, *, parent_number: int = 0, allow
     head = _head(scope, branch)
     _require_clean(scope, branch, head)
     parent = find_commit(scope, parents[max(parent_number, 1) - 1]) if parents else None
-    draft = Draft(COMMITTER, f"Revert {ref}", "", {}, [head.id], head.generation + 1)
+    draft = CommitDraft(COMMITTER, f"Revert {ref}", "", {}, [head.id], head.generation + 1)
     try:
         between = (undone.tree, parent.tree if parent else trees.NO_TREE)
         return _transplant(scope, branch, event="pre-revert", draft=draft, between=between, allow_empty=allow_empty)
@@ -101,7 +101,7 @@ def revert(scope: Scope, branch: str, ref: str, *, parent_number: int = 0, allow
         raise fault.under("update branch") from fault
 
 
-def cherry_pick(scope: Scope, branch: str, ref: str, *, parent_number: int | None = None) -> Commit:
+def cherry_pick(scope: Scope, branch: str, ref: str, *, parent_number: int | None = None) -> DataCommit:
     """Repeat one commit on top of the branch; raises Fault 400, 404, 409 or 412."""
     picked = _commit_at(scope, ref)
     parents = picked.parents
@@ -114,7 +114,7 @@ def cherry_pick(scope: Scope, branch: str, ref: str, *, parent_number: int | Non
     _require_clean(scope, branch, head)
     parent = find_commit(scope, parents[number - 1])
     origin = {"cherry-pick-origin": picked.id, "cherry-pick-committer": str(picked.document["committer"])}
-    draft = Draft(COMMITTER, picked.message, "", picked.metadata | origin, [head.id], head.generation + 1)
+    draft = CommitDraft(COMMITTER, picked.message, "", picked.metadata | origin, [head.id], head.generation + 1)
     try:
         between = (parent.tree if parent else trees.NO_TREE, picked.tree)
         return _transplant(scope, branch, event="pre-cherry-pick", draft=draft, between=between, allow_empty=True)
@@ -122,7 +122,7 @@ def cherry_pick(scope: Scope, branch: str, ref: str, *, parent_number: int | Non
         raise fault.under("update branch") from fault
 
 
-def _merge(scope: Scope, destination: str, head: Commit, request: MergeRequest) -> Commit:
+def _merge(scope: Scope, destination: str, head: DataCommit, request: MergeRequest) -> DataCommit:
     try:
         source = refs.only_commit(refs.resolve(scope, request.source), request.source)
     except Fault as fault:
@@ -135,7 +135,7 @@ def _merge(scope: Scope, destination: str, head: Commit, request: MergeRequest) 
         strategy=request.strategy,
         allow_empty=request.allow_empty,
     )
-    draft = Draft(
+    draft = CommitDraft(
         committer=COMMITTER,
         message=request.message or f"Merge '{request.source}' into '{destination}'",
         tree=tree,
@@ -149,8 +149,8 @@ def _merge(scope: Scope, destination: str, head: Commit, request: MergeRequest) 
 
 
 def _transplant(
-    scope: Scope, branch: str, *, event: str, draft: Draft, between: tuple[str, str], allow_empty: bool
-) -> Commit:
+    scope: Scope, branch: str, *, event: str, draft: CommitDraft, between: tuple[str, str], allow_empty: bool
+) -> DataCommit:
     """Commit on top of the branch what leads from one tree to another."""
     base, source = between
     head = _head(scope, branch)
@@ -169,28 +169,28 @@ def _transplant(
     return _advance(scope, branch, draft)
 
 
-def _advance(scope: Scope, branch: str, draft: Draft) -> Commit:
+def _advance(scope: Scope, branch: str, draft: CommitDraft) -> DataCommit:
     made = add_commit(scope, draft)
     staging.drop(scope, branch)
     refs.move_branch(scope, branch, made.id)
     return made
 
 
-def _staged_tree(scope: Scope, branch: str, head: Commit, request: Request) -> str:
+def _staged_tree(scope: Scope, branch: str, head: DataCommit, request: Request) -> str:
     tree = trees.apply(scope, head.tree, staging.staged(scope, branch))
     if request.allow_empty or tree != (head.tree or trees.apply(scope, trees.NO_TREE, {})):
         return tree
     raise no_changes().under("commit")
 
 
-def _head(scope: Scope, branch: str) -> Commit:
+def _head(scope: Scope, branch: str) -> DataCommit:
     found = find_commit(scope, refs.find_branch(scope, branch).commit_id)
     if found is None:
         raise Fault(NOT_FOUND, "commit not found")
     return found
 
 
-def _commit_at(scope: Scope, ref: str) -> Commit:
+def _commit_at(scope: Scope, ref: str) -> DataCommit:
     try:
         return refs.only_commit(refs.resolve(scope, ref), ref)
     except Fault as fault:
@@ -201,6 +201,6 @@ def _no_such_parent(number: int) -> Fault:
     return Fault(BAD_REQUEST, f"given commit does not have the given parent number: parent {number}")
 
 
-def _require_clean(scope: Scope, branch: str, head: Commit) -> None:
+def _require_clean(scope: Scope, branch: str, head: DataCommit) -> None:
     if not staging.is_clean(scope, branch, head.tree):
         raise dirty_branch()

@@ -8,11 +8,11 @@ from typing import Any
 
 from lakemark.sandbox.lakefs.identity import object_identity
 
-__all__ = ["Entry"]
+__all__ = ["ObjectEntry"]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ObjectEntry:
     """Path, bytes' name below the store's folder, MD5 in hex, size, instant in Unix seconds, user metadata."""
 
     path: str
@@ -51,5 +51,5 @@ class Entry:
         return json.dumps(self.row(), ensure_ascii=False)
 
     @staticmethod
-    def loaded(text: str) -> Entry:
-        return Entry(*json.loads(text))
+    def loaded(text: str) -> ObjectEntry:
+        return ObjectEntry(*json.loads(text))

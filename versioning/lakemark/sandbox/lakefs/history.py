@@ -13,14 +13,14 @@ from lakemark.sandbox.lakefs.faults import BAD_REQUEST, NOT_FOUND, Fault
 from lakemark.sandbox.lakefs.identity import commit_id
 from lakemark.sandbox.lakefs.scope import Scope
 
-__all__ = ["Commit", "Draft", "add_commit", "find_commit", "find_commit_by_prefix", "merge_base", "walk"]
+__all__ = ["CommitDraft", "DataCommit", "add_commit", "find_commit", "find_commit_by_prefix", "merge_base", "walk"]
 
 _NS = 1_000_000_000
 _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class CommitDraft:
     """A commit to be. `created_ns` counts from the Unix epoch; None is now."""
 
     committer: str
@@ -33,7 +33,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class DataCommit:
     """`document` is the API's own form; `created_ns` orders commits within a second."""
 
     id: str
@@ -61,7 +61,7 @@ class Commit:
         return int(self.document["generation"])
 
 
-def add_commit(scope: Scope, draft: Draft) -> Commit:
+def add_commit(scope: Scope, draft: CommitDraft) -> DataCommit:
     """The same fields in the same second are the same commit."""
     created_ns = time.time_ns() if draft.created_ns is None else draft.created_ns
     created_s = created_ns // _NS
@@ -88,10 +88,10 @@ def add_commit(scope: Scope, draft: Draft) -> Commit:
         "INSERT OR IGNORE INTO commits VALUES (?, ?, ?, ?)",
         (scope.repository.id, name, created_ns, json.dumps(document, ensure_ascii=False)),
     )
-    return Commit(name, created_ns, document)
+    return DataCommit(name, created_ns, document)
 
 
-def find_commit(scope: Scope, name: str) -> Commit | None:
+def find_commit(scope: Scope, name: str) -> DataCommit | None:
     """The commit of that full id."""
     row = scope.db.execute(
         "SELECT id, created_ns, document FROM commits WHERE repository = ? AND id = ?", (scope.repository.id, name)
@@ -99,7 +99,7 @@ def find_commit(scope: Scope, name: str) -> Commit | None:
     return None if row is None else _from_row(row)
 
 
-def find_commit_by_prefix(scope: Scope, prefix: str) -> Commit | None:
+def find_commit_by_prefix(scope: Scope, prefix: str) -> DataCommit | None:
     """The only commit whose id begins so; None where there is none, or more than one."""
     rows = scope.db.execute(
         "SELECT id, created_ns, document FROM commits WHERE repository = ? AND id >= ? AND id < ? LIMIT 2",
@@ -108,7 +108,7 @@ def find_commit_by_prefix(scope: Scope, prefix: str) -> Commit | None:
     return _from_row(rows[0]) if len(rows) == 1 else None
 
 
-def walk(scope: Scope, start: str, *, first_parent: bool = False, since_ns: int | None = None) -> Iterator[Commit]:
+def walk(scope: Scope, start: str, *, first_parent: bool = False, since_ns: int | None = None) -> Iterator[DataCommit]:
     """Commits from `start` back, newest first. A commit older than `since_ns` hides its ancestors too."""
     queue: list[_Newest] = []
     seen = {start}
@@ -128,7 +128,7 @@ def walk(scope: Scope, start: str, *, first_parent: bool = False, since_ns: int 
                 enqueue(parent)
 
 
-def merge_base(scope: Scope, left: str, right: str) -> Commit:
+def merge_base(scope: Scope, left: str, right: str) -> DataCommit:
     """The best common ancestor; raises Fault 400 where there is none."""
     if left == right:
         return _required(scope, left)
@@ -151,18 +151,18 @@ def merge_base(scope: Scope, left: str, right: str) -> Commit:
 class _Newest:
     """Orders a heap by instant, then by id, greatest first."""
 
-    commit: Commit
+    commit: DataCommit
 
     def __lt__(self, other: _Newest) -> bool:
         return (self.commit.created_ns, self.commit.id) > (other.commit.created_ns, other.commit.id)
 
 
-def _required(scope: Scope, name: str) -> Commit:
+def _required(scope: Scope, name: str) -> DataCommit:
     commit = find_commit(scope, name)
     if commit is None:
         raise Fault(NOT_FOUND, "commit not found")
     return commit
 
 
-def _from_row(row: tuple[str, int, str]) -> Commit:
-    return Commit(row[0], row[1], json.loads(row[2]))
+def _from_row(row: tuple[str, int, str]) -> DataCommit:
+    return DataCommit(row[0], row[1], json.loads(row[2]))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakemark.sandbox.lakefs import trees
-from lakemark.sandbox.lakefs.entries import Entry
+from lakemark.sandbox.lakefs.entries import ObjectEntry
 from lakemark.sandbox.lakefs.faults import CONFLICT, Fault, no_changes
 from lakemark.sandbox.lakefs.scope import Scope
-from lakemark.sandbox.lakefs.trees import Change
+from lakemark.sandbox.lakefs.trees import TreeChange
 
 __all__ = ["DEFAULT", "DESTINATION_WINS", "SOURCE_WINS", "Outcome", "compare", "merge"]
 
@@ -21,7 +21,7 @@ SOURCE_WINS = "source-wins"
 class Outcome:
     """A path that the source changed since the base, and whether the destination changed it otherwise."""
 
-    change: Change
+    change: TreeChange
     conflict: bool
 
 
@@ -33,7 +33,7 @@ def compare(scope: Scope, *, destination: str, source: str, base: str) -> list[O
         other = theirs.get(change.path)
         if other is None:
             outcomes.append(Outcome(change, conflict=False))
-        elif not trees.same(Change(change.path, other.after, change.after)):
+        elif not trees.same(TreeChange(change.path, other.after, change.after)):
             outcomes.append(Outcome(change, conflict=True))
     return outcomes
 
@@ -42,7 +42,7 @@ def merge(scope: Scope, *, destination: str, source: str, base: str, strategy: s
     """The merged tree's id; raises Fault 409 on a conflict left undecided, 400 when the source has no changes."""
     if source == base and not allow_empty:
         raise no_changes()
-    patch: dict[str, Entry | None] = {}
+    patch: dict[str, ObjectEntry | None] = {}
     for outcome in compare(scope, destination=destination, source=source, base=base):
         if outcome.conflict and strategy == DEFAULT:
             raise Fault(CONFLICT, "conflict found")

@@ -10,7 +10,7 @@ from typing import Any
 
 from lakemark.sandbox.lakefs import refs, rules, staging, trees
 from lakemark.sandbox.lakefs.blobs import Blob
-from lakemark.sandbox.lakefs.entries import Entry
+from lakemark.sandbox.lakefs.entries import ObjectEntry
 from lakemark.sandbox.lakefs.faults import FORBIDDEN, NOT_FOUND, PRECONDITION_FAILED, Fault
 from lakemark.sandbox.lakefs.history import find_commit
 from lakemark.sandbox.lakefs.scope import Scope
@@ -18,7 +18,7 @@ from lakemark.sandbox.lakefs.scope import Scope
 __all__ = ["below", "check_upload", "copy", "find", "remove", "scanner", "stage", "stats"]
 
 
-def find(scope: Scope, ref: str, path: str) -> Entry:
+def find(scope: Scope, ref: str, path: str) -> ObjectEntry:
     """Raise Fault 404 where the ref or the path is not there, 410 where the ref's tree is not."""
     resolved = refs.resolve(scope, ref)
     is_staged, entry = False, None
@@ -31,7 +31,7 @@ def find(scope: Scope, ref: str, path: str) -> Entry:
     return entry
 
 
-def stats(scope: Scope, entry: Entry, *, with_metadata: bool) -> dict[str, Any]:
+def stats(scope: Scope, entry: ObjectEntry, *, with_metadata: bool) -> dict[str, Any]:
     """An object in the API's form."""
     return {
         "checksum": entry.checksum,
@@ -45,14 +45,14 @@ def stats(scope: Scope, entry: Entry, *, with_metadata: bool) -> dict[str, Any]:
     }
 
 
-def scanner(scope: Scope, ref: str) -> Callable[[str], Iterator[Entry]]:
+def scanner(scope: Scope, ref: str) -> Callable[[str], Iterator[ObjectEntry]]:
     """From a path to the ref's entries from there on, in path order; raises as `find`."""
     resolved = refs.resolve(scope, ref)
     overlay = {} if resolved.staged_on is None else staging.staged(scope, resolved.staged_on)
     return partial(staging.scan, scope, resolved.commit.tree, overlay)
 
 
-def below(scope: Scope, ref: str, prefix: str) -> Iterator[Entry]:
+def below(scope: Scope, ref: str, prefix: str) -> Iterator[ObjectEntry]:
     """The ref's entries whose path begins with `prefix`; raises as `find`."""
     for entry in scanner(scope, ref)(prefix):
         if not entry.path.startswith(prefix):
@@ -80,15 +80,15 @@ def stage(
     content_type: str,
     metadata: Mapping[str, str],
     only_if_absent: bool,
-) -> Entry:
+) -> ObjectEntry:
     """Stage an object whose bytes are on disk; raises Fault 403, 404 or 412."""
     check_upload(scope, branch, path, only_if_absent=only_if_absent)
-    entry = Entry(path, blob.name, blob.checksum, blob.size_bytes, int(time.time()), content_type, dict(metadata))
+    entry = ObjectEntry(path, blob.name, blob.checksum, blob.size_bytes, int(time.time()), content_type, dict(metadata))
     staging.put(scope, branch, entry)
     return entry
 
 
-def copy(scope: Scope, branch: str, path: str, *, source: Entry) -> Entry:
+def copy(scope: Scope, branch: str, path: str, *, source: ObjectEntry) -> ObjectEntry:
     """Stage an object with the bytes of another; raises Fault 403 or 404."""
     check_upload(scope, branch, path, only_if_absent=False)
     entry = replace(source, path=path, modified_s=int(time.time()))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from lakemark.sandbox.lakefs.faults import BAD_REQUEST, NOT_FOUND, SERVER_ERROR, Fault, invalid_reference, required
-from lakemark.sandbox.lakefs.history import Commit, find_commit, find_commit_by_prefix
+from lakemark.sandbox.lakefs.history import DataCommit, find_commit, find_commit_by_prefix
 from lakemark.sandbox.lakefs.scope import Scope
 
 __all__ = [
@@ -41,7 +41,7 @@ class Branch:
 class Resolved:
     """A commit, and the branch whose staged changes belong on top of it, if any."""
 
-    commit: Commit
+    commit: DataCommit
     staged_on: str | None = None
 
 
@@ -136,13 +136,13 @@ def pointer(scope: Scope, table: str, name: str) -> str | None:
     return None if row is None else str(row[0])
 
 
-def _ancestor(scope: Scope, commit: Commit, generations: int) -> Commit:
+def _ancestor(scope: Scope, commit: DataCommit, generations: int) -> DataCommit:
     for _ in range(generations):
         commit = _parent_at(scope, commit, 0)
     return commit
 
 
-def _parent(scope: Scope, commit: Commit, number: int) -> Commit:
+def _parent(scope: Scope, commit: DataCommit, number: int) -> DataCommit:
     if number == 0:
         return commit
     if number > len(commit.parents):
@@ -150,7 +150,7 @@ def _parent(scope: Scope, commit: Commit, number: int) -> Commit:
     return _parent_at(scope, commit, number - 1)
 
 
-def _parent_at(scope: Scope, commit: Commit, position: int) -> Commit:
+def _parent_at(scope: Scope, commit: DataCommit, position: int) -> DataCommit:
     parents = commit.parents
     found = find_commit(scope, parents[position]) if position < len(parents) else None
     if found is None:
@@ -162,7 +162,7 @@ def _not_found() -> NoReturn:
     raise Fault(NOT_FOUND, "not found")
 
 
-def only_commit(resolved: Resolved, reference: str) -> Commit:
+def only_commit(resolved: Resolved, reference: str) -> DataCommit:
     """Raise Fault 500 for a reference to what is staged, where a commit is wanted."""
     if reference.endswith("$"):
         raise Fault(SERVER_ERROR, "ref: invalid value: validation error: should point to a commit")

@@ -7,7 +7,7 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Final
 
-from lakemark.sandbox.lakefs.blobs import Blobs
+from lakemark.sandbox.lakefs.blobs import ObjectFiles
 from lakemark.sandbox.lakefs.faults import BAD_REQUEST, NOT_FOUND, Fault
 
 __all__ = ["NAME", "Repository", "Scope", "find_repository"]
@@ -30,7 +30,7 @@ class Scope:
     """A repository within a transaction."""
 
     db: sqlite3.Connection
-    blobs: Blobs
+    blobs: ObjectFiles
     repository: Repository
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from lakemark.sandbox.lakefs import trees
-from lakemark.sandbox.lakefs.entries import Entry
+from lakemark.sandbox.lakefs.entries import ObjectEntry
 from lakemark.sandbox.lakefs.scope import Scope
-from lakemark.sandbox.lakefs.trees import Change
+from lakemark.sandbox.lakefs.trees import TreeChange
 
 __all__ = ["drop", "find", "is_clean", "put", "remove", "scan", "staged", "uncommitted"]
 
 
-def put(scope: Scope, branch: str, entry: Entry) -> None:
+def put(scope: Scope, branch: str, entry: ObjectEntry) -> None:
     """Stage an entry in place of what the path had."""
     _write(scope, branch, entry.path, entry.dumped())
 
@@ -33,29 +33,29 @@ def drop(scope: Scope, branch: str, *, path: str | None = None, prefix: str = ""
     )
 
 
-def find(scope: Scope, branch: str, path: str) -> tuple[bool, Entry | None]:
+def find(scope: Scope, branch: str, path: str) -> tuple[bool, ObjectEntry | None]:
     """Whether anything is staged for the path, and the entry, None where it marks a removal."""
     row = scope.db.execute(
         "SELECT entry FROM staged WHERE repository = ? AND branch = ? AND path = ?",
         (scope.repository.id, branch, path),
     ).fetchone()
-    return row is not None, Entry.loaded(row[0]) if row and row[0] else None
+    return row is not None, ObjectEntry.loaded(row[0]) if row and row[0] else None
 
 
-def staged(scope: Scope, branch: str) -> dict[str, Entry | None]:
+def staged(scope: Scope, branch: str) -> dict[str, ObjectEntry | None]:
     """By path, in path order; None marks a removed path."""
     rows = scope.db.execute(
         "SELECT path, entry FROM staged WHERE repository = ? AND branch = ? ORDER BY path",
         (scope.repository.id, branch),
     )
-    return {path: None if entry is None else Entry.loaded(entry) for path, entry in rows}
+    return {path: None if entry is None else ObjectEntry.loaded(entry) for path, entry in rows}
 
 
-def uncommitted(scope: Scope, branch: str, tree: str) -> list[Change]:
+def uncommitted(scope: Scope, branch: str, tree: str) -> list[TreeChange]:
     """How the branch with what is staged differs from its commit's tree, in path order."""
     after = staged(scope, branch)
     before = trees.find_all(scope, tree, after)
-    found = (Change(path, before.get(path), entry) for path, entry in after.items())
+    found = (TreeChange(path, before.get(path), entry) for path, entry in after.items())
     return [change for change in found if not trees.same(change)]
 
 
@@ -64,13 +64,13 @@ def is_clean(scope: Scope, branch: str, tree: str) -> bool:
     return not uncommitted(scope, branch, tree)
 
 
-def scan(scope: Scope, tree: str, overlay: Mapping[str, Entry | None], start: str = "") -> Iterator[Entry]:
+def scan(scope: Scope, tree: str, overlay: Mapping[str, ObjectEntry | None], start: str = "") -> Iterator[ObjectEntry]:
     """A tree's entries with staged ones laid over them, from the path `start` on; raises as `trees.scan`."""
     committed = trees.scan(scope, tree, start)
     return _overlaid(committed, {path: entry for path, entry in overlay.items() if path >= start})
 
 
-def _overlaid(committed: Iterator[Entry], overlay: Mapping[str, Entry | None]) -> Iterator[Entry]:
+def _overlaid(committed: Iterator[ObjectEntry], overlay: Mapping[str, ObjectEntry | None]) -> Iterator[ObjectEntry]:
     above = sorted(overlay)
     position = 0
     for entry in committed:
@@ -83,7 +83,7 @@ def _overlaid(committed: Iterator[Entry], overlay: Mapping[str, Entry | None]) -
         yield from _present(overlay[path])
 
 
-def _present(entry: Entry | None) -> Iterator[Entry]:
+def _present(entry: ObjectEntry | None) -> Iterator[ObjectEntry]:
     if entry is not None:
         yield entry
 

@@ -12,12 +12,12 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from lakemark.sandbox.lakefs.entries import Entry
+from lakemark.sandbox.lakefs.entries import ObjectEntry
 from lakemark.sandbox.lakefs.faults import no_data
 from lakemark.sandbox.lakefs.identity import range_id, tree_id
 from lakemark.sandbox.lakefs.scope import Scope
 
-__all__ = ["NO_TREE", "Change", "apply", "changes", "find", "find_all", "same", "scan"]
+__all__ = ["NO_TREE", "TreeChange", "apply", "changes", "find", "find_all", "same", "scan"]
 
 NO_TREE = ""
 """The tree of a repository's first commit."""
@@ -26,12 +26,12 @@ _MEAN_RANGE_ENTRIES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TreeChange:
     """A path whose entry differs between two trees; None where it is absent."""
 
     path: str
-    before: Entry | None
-    after: Entry | None
+    before: ObjectEntry | None
+    after: ObjectEntry | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class _Range:
     last_path: str
 
 
-def find(scope: Scope, tree: str, path: str) -> Entry | None:
+def find(scope: Scope, tree: str, path: str) -> ObjectEntry | None:
     """Raise Fault 410 where the tree does not exist."""
     return find_all(scope, tree, [path]).get(path)
 
 
-def find_all(scope: Scope, tree: str, paths: Iterable[str]) -> dict[str, Entry]:
+def find_all(scope: Scope, tree: str, paths: Iterable[str]) -> dict[str, ObjectEntry]:
     """Those of the paths that are there; raises Fault 410 where the tree does not exist."""
     ranges = _ranges(scope, tree)
     wanted: dict[str, set[str]] = {}
@@ -57,30 +57,30 @@ def find_all(scope: Scope, tree: str, paths: Iterable[str]) -> dict[str, Entry]:
     return {entry.path: entry for name, entries in found for entry in entries if entry.path in wanted[name]}
 
 
-def scan(scope: Scope, tree: str, start: str = "") -> Iterator[Entry]:
+def scan(scope: Scope, tree: str, start: str = "") -> Iterator[ObjectEntry]:
     """The entries from the path `start` on, in path order; raises Fault 410 at once where the tree does not exist."""
     ranges = _ranges(scope, tree)
     first = bisect_left(ranges, start, key=lambda each: each.last_path)
     return _entries_from(scope, ranges[first:], start)
 
 
-def changes(scope: Scope, left: str, right: str) -> list[Change]:
+def changes(scope: Scope, left: str, right: str) -> list[TreeChange]:
     """What differs from one tree to the other, in path order; reads only the ranges they do not share."""
     left_ranges, right_ranges = _ranges(scope, left), _ranges(scope, right)
     shared = {each.id for each in left_ranges} & {each.id for each in right_ranges}
     before = _by_path(scope, left_ranges, shared)
     after = _by_path(scope, right_ranges, shared)
     paths = sorted(before.keys() | after.keys())
-    found = (Change(path, before.get(path), after.get(path)) for path in paths)
+    found = (TreeChange(path, before.get(path), after.get(path)) for path in paths)
     return [change for change in found if not same(change)]
 
 
-def apply(scope: Scope, tree: str, patch: Mapping[str, Entry | None]) -> str:
+def apply(scope: Scope, tree: str, patch: Mapping[str, ObjectEntry | None]) -> str:
     """Write the tree that differs from `tree` by `patch` (None removes a path) and give its id."""
     todo = sorted(patch)
     done = 0
     made: list[_Range] = []
-    pending: list[Entry] = []
+    pending: list[ObjectEntry] = []
     ranges = _ranges(scope, tree)
     for position, each in enumerate(ranges):
         is_last = position == len(ranges) - 1
@@ -98,7 +98,7 @@ def apply(scope: Scope, tree: str, patch: Mapping[str, Entry | None]) -> str:
     return _store_tree(scope, made)
 
 
-def same(change: Change) -> bool:
+def same(change: TreeChange) -> bool:
     """Whether before and after hold the same bytes and metadata."""
     if change.before is None or change.after is None:
         return change.before is change.after
@@ -110,7 +110,9 @@ def _after(paths: list[str], path: str) -> int:
     return position + (position < len(paths) and paths[position] == path)
 
 
-def _merged(entries: list[Entry], patch: Mapping[str, Entry | None], pending: list[Entry]) -> list[Entry]:
+def _merged(
+    entries: list[ObjectEntry], patch: Mapping[str, ObjectEntry | None], pending: list[ObjectEntry]
+) -> list[ObjectEntry]:
     by_path = {entry.path: entry for entry in entries}
     for path, entry in patch.items():
         if entry is None:
@@ -120,9 +122,9 @@ def _merged(entries: list[Entry], patch: Mapping[str, Entry | None], pending: li
     return pending + [by_path[path] for path in sorted(by_path)]
 
 
-def _flush(scope: Scope, pending: list[Entry], made: list[_Range]) -> list[Entry]:
+def _flush(scope: Scope, pending: list[ObjectEntry], made: list[_Range]) -> list[ObjectEntry]:
     """Store every complete range of `pending`; what is left has no end yet."""
-    run: list[Entry] = []
+    run: list[ObjectEntry] = []
     for entry in pending:
         run.append(entry)
         if _ends_range(entry.path):
@@ -136,7 +138,7 @@ def _ends_range(path: str) -> bool:
     return int.from_bytes(digest[:4], "big") % _MEAN_RANGE_ENTRIES == 0
 
 
-def _store(scope: Scope, entries: list[Entry]) -> _Range:
+def _store(scope: Scope, entries: list[ObjectEntry]) -> _Range:
     name = range_id((entry.path, entry.identity) for entry in entries)
     rows = json.dumps([entry.row() for entry in entries], ensure_ascii=False)
     scope.db.execute("INSERT OR IGNORE INTO range VALUES (?, ?, ?)", (scope.repository.id, name, rows))
@@ -161,20 +163,20 @@ def _ranges(scope: Scope, tree: str) -> list[_Range]:
     return [_Range(name, last_path) for name, last_path in json.loads(row[0])]
 
 
-def _load(scope: Scope, name: str) -> list[Entry]:
+def _load(scope: Scope, name: str) -> list[ObjectEntry]:
     (rows,) = scope.db.execute(
         "SELECT entries FROM range WHERE repository = ? AND id = ?", (scope.repository.id, name)
     ).fetchone()
-    return [Entry(*row) for row in json.loads(rows)]
+    return [ObjectEntry(*row) for row in json.loads(rows)]
 
 
-def _entries_from(scope: Scope, ranges: Iterable[_Range], start: str) -> Iterator[Entry]:
+def _entries_from(scope: Scope, ranges: Iterable[_Range], start: str) -> Iterator[ObjectEntry]:
     for each in ranges:
         for entry in _load(scope, each.id):
             if entry.path >= start:
                 yield entry
 
 
-def _by_path(scope: Scope, ranges: Iterable[_Range], without: set[str]) -> dict[str, Entry]:
+def _by_path(scope: Scope, ranges: Iterable[_Range], without: set[str]) -> dict[str, ObjectEntry]:
     chosen = (each.id for each in ranges if each.id not in without)
     return {entry.path: entry for name in chosen for entry in _load(scope, name)}

@@ -18,7 +18,7 @@ _TIERS: Final = ("cold", "warm")
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Claim:
     """ok is what was seen; `detail` says what was compared."""
 
     name: str
@@ -27,7 +27,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class StoryFacts:
     """What the story left behind: `saved` and `digests_then` were taken when it happened."""
 
     home: Path
@@ -46,7 +46,7 @@ class Facts:
     environ: Mapping[str, str] = field(repr=False)
 
 
-def check_all(facts: Facts) -> list[Check]:
+def check_all(facts: StoryFacts) -> list[Claim]:
     """Every claim, in the order of the story."""
     checks = [restored_bytes(facts), target_is_three_days_back(facts), data_was_read(facts)]
     checks += [branch_head(facts), branch_objects(facts)]
@@ -54,42 +54,42 @@ def check_all(facts: Facts) -> list[Check]:
     return [*checks, same_weights(facts), differs_from_before(facts)]
 
 
-def restored_bytes(facts: Facts) -> Check:
+def restored_bytes(facts: StoryFacts) -> Claim:
     """The rollback brought back what the trainer had saved."""
     where = facts.applied.get("checkpoint_dir")
     found = digests(Path(str(where))) if where else {}
     saved = dict(facts.saved[facts.step])
-    return Check("restored bytes equal the saved ones", found == saved != {}, f"{len(found)} files in {where}")
+    return Claim("restored bytes equal the saved ones", found == saved != {}, f"{len(found)} files in {where}")
 
 
-def target_is_three_days_back(facts: Facts) -> Check:
+def target_is_three_days_back(facts: StoryFacts) -> Claim:
     """The plan went to the right save."""
     at, saved = str(facts.plan["at"]), str(facts.plan["target"]["saved_at"])
-    return Check("the target is the newest save at or before three days ago", saved <= at, f"saved {saved}, asked {at}")
+    return Claim("the target is the newest save at or before three days ago", saved <= at, f"saved {saved}, asked {at}")
 
 
-def data_was_read(facts: Facts) -> Check:
+def data_was_read(facts: StoryFacts) -> Claim:
     """The trainer read of it while it trained: the record does not merely say what it was told to read."""
     found = [str(ref["evidence"]) for ref in facts.trained_with]
-    return Check("the record's data was read by the trainer", found == ["read"], f"evidence: {', '.join(found)}")
+    return Claim("the record's data was read by the trainer", found == ["read"], f"evidence: {', '.join(found)}")
 
 
-def branch_head(facts: Facts) -> Check:
+def branch_head(facts: StoryFacts) -> Claim:
     """The branch it opened is at the right commit."""
     name = facts.plan["data"][0]["opens_branch"]
     head = facts.repository.head(name)
     detail = f"{name} is at {head[:12]}, trained with {facts.commit[:12]}"
-    return Check("the opened data branch is the commit the checkpoint was trained with", head == facts.commit, detail)
+    return Claim("the opened data branch is the commit the checkpoint was trained with", head == facts.commit, detail)
 
 
-def branch_objects(facts: Facts) -> Check:
+def branch_objects(facts: StoryFacts) -> Claim:
     """And its objects are those of that day, byte for byte."""
     found = facts.repository.digests(facts.plan["data"][0]["opens_branch"])
     same = found == dict(facts.digests_then)
-    return Check("objects read from it equal those of that day", same and bool(found), f"{len(found)} objects")
+    return Claim("objects read from it equal those of that day", same and bool(found), f"{len(found)} objects")
 
 
-def cloned(facts: Facts, tier: str) -> Check:
+def cloned(facts: StoryFacts, tier: str) -> Claim:
     """`git clone` and `dvc pull` alone, without any of our code."""
     name = f"git clone and dvc pull from {tier} give the same bytes"
     record = str(facts.plan["target"]["record"])
@@ -104,25 +104,25 @@ def cloned(facts: Facts, tier: str) -> Check:
     for words, where in ((git, facts.home), (dvc, clone)):
         done = subprocess.run(words, cwd=where, env=environ, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            return Check(name, ok=False, detail=f"{words[0]} {words[1]}: {(done.stderr or done.stdout).strip()[-300:]}")
+            return Claim(name, ok=False, detail=f"{words[0]} {words[1]}: {(done.stderr or done.stdout).strip()[-300:]}")
     found = digests(clone / "checkpoint")
-    return Check(name, found == dict(facts.saved[facts.step]) != {}, f"{len(found)} files of records/{record[:12]}")
+    return Claim(name, found == dict(facts.saved[facts.step]) != {}, f"{len(found)} files of records/{record[:12]}")
 
 
-def same_weights(facts: Facts) -> Check:
+def same_weights(facts: StoryFacts) -> Claim:
     """Going on from the restored checkpoint is as if nothing had happened."""
     name = "training resumed from the restored checkpoint reaches the same weights as the uninterrupted run"
     mine, other = (path / f"step-{facts.last_step}" for path in (facts.out, facts.reference))
     found, wanted = digests(mine), digests(other)
     same = found == wanted != {}
-    return Check(name, same, f"step {facts.last_step}: {', '.join(sorted(found))} bit for bit")
+    return Claim(name, same, f"step {facts.last_step}: {', '.join(sorted(found))} bit for bit")
 
 
-def differs_from_before(facts: Facts) -> Check:
+def differs_from_before(facts: StoryFacts) -> Claim:
     """Otherwise the comparison would prove nothing: the run that was given up went another way."""
     before, after = facts.saved[facts.last_step], digests(facts.out / f"step-{facts.last_step}")
     differ = before["weights.npz"] != after.get("weights.npz")
-    return Check(
+    return Claim(
         "the weights given up were other ones", differ, f"step {facts.last_step} before and after the rollback"
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from lakemark.errors import StoreUnavailable
-from lakemark.sandbox.loopback import Answer, Origin, url
+from lakemark.sandbox.loopback import HttpAnswer, Origin, url
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class DataRepository:
             path: sha256(self._ask("GET", f"/refs/{ref}/objects?path={quote(path)}").body).hexdigest() for path in paths
         }
 
-    def _ask(self, method: str, path: str, *, body: object = None, headers: dict[str, str] | None = None) -> Answer:
+    def _ask(self, method: str, path: str, *, body: object = None, headers: dict[str, str] | None = None) -> HttpAnswer:
         answer = self.origin.ask(method, f"/api/v1/repositories/{self.name}{path}", body=body, headers=headers)
         if not answer.ok:
             raise StoreUnavailable(
@@ -78,6 +78,6 @@ class DataRepository:
         return answer
 
 
-def _object(answer: Answer) -> dict[str, Any]:
+def _object(answer: HttpAnswer) -> dict[str, Any]:
     value = answer.json()
     return value if isinstance(value, dict) else {}

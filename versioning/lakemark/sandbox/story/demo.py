@@ -25,7 +25,7 @@ from lakemark.sandbox import credentials, directions
 from lakemark.sandbox.prefect import Api
 from lakemark.sandbox.services import down
 from lakemark.sandbox.stopping import ignoring_signals
-from lakemark.sandbox.story.checks import Check, Facts, check_all, digests
+from lakemark.sandbox.story.checks import Claim, StoryFacts, check_all, digests
 from lakemark.sandbox.story.data_repository import DataRepository
 from lakemark.sandbox.story.deployments import WAITING, Deployments
 from lakemark.sandbox.story.train import advance, make_part
@@ -111,7 +111,7 @@ def run(home: Path, *, say: Say, environ: Mapping[str, str], keep: bool) -> dict
     """
     stage = Stage(home=home.resolve(), say=say, environ=dict(environ))
     services: dict[str, str] = {}
-    facts: Facts | None = None
+    facts: StoryFacts | None = None
     try:
         services = set_up(stage)
         facts = story(stage)
@@ -134,7 +134,7 @@ def end(stage: Stage) -> None:
         down(stage.home / "sandbox")
 
 
-def look_around(stage: Stage, services: Mapping[str, str], facts: Facts | None, *, keep: bool) -> list[str]:
+def look_around(stage: Stage, services: Mapping[str, str], facts: StoryFacts | None, *, keep: bool) -> list[str]:
     """What to type next: each indented line works as it is, from the folder the demo was started in."""
     site = stage.home / "lakemark.yaml"
     lines = ["look around:"]
@@ -186,7 +186,7 @@ def use_lakefs(stage: Stage, file: Path) -> None:
     stage.tell(f"using the lakeFS server at {endpoint}, repository {name}")
 
 
-def story(stage: Stage) -> Facts:
+def story(stage: Stage) -> StoryFacts:
     """Trains, moves data, sinks, rolls back, goes on. Answers what has to be checked."""
     repository = repository_of(stage)
     stage.reading = repository.environ
@@ -213,7 +213,7 @@ def story(stage: Stage) -> Facts:
     return roll_back(stage, prefect, repository, commits)
 
 
-def roll_back(stage: Stage, prefect: Deployments, repository: DataRepository, commits: Sequence[str]) -> Facts:
+def roll_back(stage: Stage, prefect: Deployments, repository: DataRepository, commits: Sequence[str]) -> StoryFacts:
     """Asks for a rollback of three days, answers the form, resumes, trains on; and trains the uninterrupted reference."""
     advance(stage.clock, SILENCE_MINUTES)
     stage.tell("something is wrong since two days: asking the deployment `rollback` to go back three")
@@ -240,7 +240,7 @@ def roll_back(stage: Stage, prefect: Deployments, repository: DataRepository, co
     fork = int(resumed["step"])
     used = commits[next(n for n, steps in enumerate(STEPS) if fork <= steps)]
     reference(stage, repository, commits, used=used, fork=fork)
-    return Facts(
+    return StoryFacts(
         home=stage.home,
         run=RUN,
         out=stage.out,
@@ -258,10 +258,10 @@ def roll_back(stage: Stage, prefect: Deployments, repository: DataRepository, co
     )
 
 
-def reported(stage: Stage, services: Mapping[str, str], facts: Facts) -> dict[str, Any]:
+def reported(stage: Stage, services: Mapping[str, str], facts: StoryFacts) -> dict[str, Any]:
     """The report, from what is read back now."""
     stage.tell("reading back: files, branches, objects, clones, weights")
-    checks: list[Check] = check_all(facts)
+    checks: list[Claim] = check_all(facts)
     report = {
         "services": dict(services),
         "records": stage.lakemark("ls", RUN, "--all-timelines")["records"],

@@ -13,7 +13,7 @@ from typing import Final
 
 from lakemark.errors import DataGone, LakemarkError, NotFound, StoreUnavailable
 from lakemark.model.checkpoints.record import DataKind, DataRef
-from lakemark.model.ledger.entry import SITE, Contents, Entry
+from lakemark.model.ledger.entry import SITE, Attachments, Entry
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.timeline import latest, lineage
 from lakemark.model.values.canonical import digest
@@ -67,7 +67,7 @@ def _entries(site: Site, branch: str) -> Iterator[Violation]:
         yield from _carried(entry, contents, what)
 
 
-def _carried(entry: Entry, contents: Contents, what: str) -> Iterator[Violation]:
+def _carried(entry: Entry, contents: Attachments, what: str) -> Iterator[Violation]:
     record = contents.record
     if record is None:
         return

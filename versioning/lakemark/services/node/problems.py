@@ -16,7 +16,7 @@ _LISTED: Final = 50
 
 
 @dataclass(slots=True, kw_only=True)
-class Problem:
+class StandingProblem:
     """since: when it was first seen. patience: how long it may last before it is said."""
 
     what: str
@@ -30,7 +30,7 @@ class Problems:
     """What is wrong now, by scope: whatever a pass over one thing finds. Safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._scopes: dict[str, dict[str, Problem]] = {}
+        self._scopes: dict[str, dict[str, StandingProblem]] = {}
         self._lock = Lock()
 
     def note(
@@ -57,11 +57,13 @@ class Problems:
                 del self._scopes[scope]
         return lines
 
-    def _seen(self, known: dict[str, Problem], what: str, why: str, when: tuple[datetime, timedelta]) -> Iterator[str]:
+    def _seen(
+        self, known: dict[str, StandingProblem], what: str, why: str, when: tuple[datetime, timedelta]
+    ) -> Iterator[str]:
         at, patience = when
         problem = known.get(what)
         if problem is None or (problem.said and _gist(problem.why) != _gist(why)):
-            problem = known[what] = Problem(what=what, why=why, since=at, patience=patience)
+            problem = known[what] = StandingProblem(what=what, why=why, since=at, patience=patience)
         problem.why = why
         if not problem.said and at - problem.since >= problem.patience:
             said = self._elsewhere(problem)
@@ -69,13 +71,13 @@ class Problems:
             if not said:
                 yield f"{what}: {why}"
 
-    def _elsewhere(self, problem: Problem) -> bool:
+    def _elsewhere(self, problem: StandingProblem) -> bool:
         """Whether another scope says the same: two kinds of work may come across one trouble."""
         found = (known.get(problem.what) for known in self._scopes.values())
         same = (one for one in found if one is not None and one is not problem and one.said)
         return any(_gist(one.why) == _gist(problem.why) for one in same)
 
-    def listed(self) -> list[Problem]:
+    def listed(self) -> list[StandingProblem]:
         """The oldest of those that were said, at most fifty."""
         with self._lock:
             found = [problem for known in self._scopes.values() for problem in known.values() if problem.said]

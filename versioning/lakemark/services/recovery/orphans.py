@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from lakemark.model.ledger.entry import Contents, Draft
+from lakemark.model.ledger.entry import Attachments, Draft
 from lakemark.model.ledger.run import RunState
 from lakemark.model.runs.placing import standing
 from lakemark.model.values.canonical import JSON
@@ -74,7 +74,7 @@ def _append(site: Site, sealed: Checkpoint, *, told: bool) -> Orphan:
                 raise Settled(Orphan.UNDONE)
             # Both are kept, and this one is nobody's newest: it was acknowledged without knowing of the other.
             body["conflicts_with"] = other.record.id
-        contents = Contents(record=record, manifest=sealed.manifest)
+        contents = Attachments(record=record, manifest=sealed.manifest)
         return Draft(kind="committed", timeline=record.timeline, body=body, contents=contents, saved_at=record.saved_at)
 
     try:

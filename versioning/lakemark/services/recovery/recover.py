@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from lakemark.errors import AnswerDamaged, Corrupt, LakemarkError, NotFound, Refused
 from lakemark.model.checkpoints.record import Record
-from lakemark.model.ledger.entry import SITE, Contents, Draft, Entry, Stamp
+from lakemark.model.ledger.entry import SITE, Attachments, Draft, Entry, Stamp
 from lakemark.model.ledger.run import Fork, RecordState, RunState
 from lakemark.model.ledger.site import SiteState
 from lakemark.model.ledger.soundness import HERE
@@ -198,7 +198,7 @@ def _bring(site: Site, branch: str, head: str, *, copy: _Copy, result: Recovered
     return True
 
 
-def _replay(ledger: Ledger, entry: Entry, contents: Contents) -> None:
+def _replay(ledger: Ledger, entry: Entry, contents: Attachments) -> None:
     """Appends another copy's entry, as it was: under its own time and request, which makes the second time the first."""
     draft = Draft(
         kind=entry.kind,
@@ -340,7 +340,7 @@ def _readopted(site: Site, store: CheckpointStore, held: Checkpoint, result: Rec
         timeline=record.timeline,
         record=record.id,
         body=body,
-        contents=Contents(objects=held.objects) if held.objects else None,
+        contents=Attachments(objects=held.objects) if held.objects else None,
     )
     _append(site, record.run, draft, f"readopted:{store.place.tier}:{record.id}:{state.sequence}")
     return True
@@ -363,7 +363,7 @@ def _commit(site: Site, held: Checkpoint) -> None:
             "source": None,
             "recovered": True,
         }
-        contents = Contents(record=record, manifest=held.manifest)
+        contents = Attachments(record=record, manifest=held.manifest)
         return Draft(kind="committed", timeline=record.timeline, body=body, contents=contents, saved_at=record.saved_at)
 
     try:

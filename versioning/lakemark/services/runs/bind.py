@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from lakemark.errors import Usage
 from lakemark.model.checkpoints.manifest import HEX64
 from lakemark.model.checkpoints.record import DataKind, DataRef, Evidence, Record
-from lakemark.model.ledger.entry import Contents, Draft
+from lakemark.model.ledger.entry import Attachments, Draft
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.timeline import lineage
 from lakemark.model.values.canonical import JSON
@@ -86,7 +86,7 @@ def _bound(site: Site, run: str, found: RecordState, said: DataRef, *, reason: s
             timeline=found.record.timeline,
             body={"data": [ref.as_json() for ref in refs]},
             record=found.record.id,
-            contents=Contents(record=bound),
+            contents=Attachments(record=bound),
             reason=reason,
         )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lakemark.errors import Conflict, InDistress, LakemarkError, NotFound, Refused, RunClosed
 from lakemark.model.checkpoints.record import Code, Record, record_for
-from lakemark.model.ledger.entry import Contents, Draft
+from lakemark.model.ledger.entry import Attachments, Draft
 from lakemark.model.ledger.measures import took
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.placing import Placement, Save, place, standing
@@ -381,7 +381,7 @@ def _append(
     site: Site, asked: Commit, placement: Placement, record: Record, *, taken: Taken, said: Mapping[str, JSON]
 ) -> bool | None:
     """True: appended. False: it was there. None: the ledger moved so that the save would be placed elsewhere now."""
-    contents = Contents(record=record, manifest=taken.landed.manifest)
+    contents = Attachments(record=record, manifest=taken.landed.manifest)
     body: dict[str, JSON] = {
         "attempt": record.attempt,
         "supersedes": record.supersedes,

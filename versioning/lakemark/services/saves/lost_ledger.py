@@ -10,7 +10,7 @@ from typing import BinaryIO, NoReturn
 from lakemark.errors import Corrupt, InDistress, LakemarkError, Misconfigured, NotFound, StoreUnavailable, Usage
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.model.heartbeat import Heartbeat
-from lakemark.model.ledger.entry import Contents, Draft, Entry, Stamp
+from lakemark.model.ledger.entry import Attachments, Draft, Entry, Stamp
 from lakemark.model.ledger.outline import Outline
 from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import SiteState
@@ -55,7 +55,7 @@ class LostLedger:
     def site(self) -> SiteState:
         return SiteState()
 
-    def entries(self, branch: str, *, after: int = 0) -> Iterator[tuple[Entry, Contents]]:  # noqa: ARG002
+    def entries(self, branch: str, *, after: int = 0) -> Iterator[tuple[Entry, Attachments]]:  # noqa: ARG002
         return iter(())
 
     def objects(self, run: str, record: str, tier: str) -> Mapping[str, str]:  # noqa: ARG002
@@ -94,7 +94,7 @@ class LostLedger:
     def forward(self, branch: str, revision: str) -> bool:  # noqa: ARG002
         self._refuse()
 
-    def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Contents]]:  # noqa: ARG002
+    def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Attachments]]:  # noqa: ARG002
         self._refuse()
 
     def broken(self, branch: str, *, after: int, limit: int) -> tuple[BrokenEntry, ...]:  # noqa: ARG002

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from lakemark.errors import Usage
 from lakemark.model.checkpoints.record import Record
-from lakemark.model.ledger.entry import Contents, Draft
+from lakemark.model.ledger.entry import Attachments, Draft
 from lakemark.model.ledger.run import RunState
 from lakemark.model.values.canonical import digest
 from lakemark.ports import Site
@@ -39,7 +39,7 @@ def add_metrics(site: Site, run: str, record: str, metrics: Mapping[str, float],
             timeline=found.timeline,
             body={"metrics": {**new}},
             record=record,
-            contents=Contents(record=replace(found, metrics={**found.metrics, **new})),
+            contents=Attachments(record=replace(found, metrics={**found.metrics, **new})),
             reason=reason,
         )
 

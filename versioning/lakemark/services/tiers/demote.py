@@ -24,7 +24,7 @@ from lakemark.services.tiers.release import release_all
 from lakemark.services.tiers.replicate import SourceAway, replicate
 from lakemark.services.tiers.thin import thin
 from lakemark.services.tiers.unshare import unshare_due
-from lakemark.services.tiers.verify import Look, look, record_looks
+from lakemark.services.tiers.verify import ReplicaLook, look, record_looks
 from lakemark.services.tiers.witness import is_transient
 
 
@@ -55,7 +55,7 @@ class Demoted:
     """
 
     replicated: list[Move] = field(default_factory=list)
-    rechecked: list[Look] = field(default_factory=list)
+    rechecked: list[ReplicaLook] = field(default_factory=list)
     released: list[Release] = field(default_factory=list)
     thinned: list[str] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)

@@ -27,7 +27,7 @@ from lakemark.services.ledger import (
     tier_key,
 )
 from lakemark.services.soundness import require_sound
-from lakemark.services.tiers.verify import Look, look, record_looks
+from lakemark.services.tiers.verify import ReplicaLook, look, record_looks
 from lakemark.services.tiers.witness import is_transient
 
 _FRESH: Final = timedelta(minutes=5)
@@ -135,7 +135,7 @@ class _Proven:
     """A release whose survivors were read back. at: when the first of them was."""
 
     release: Release
-    looks: tuple[Look, ...]
+    looks: tuple[ReplicaLook, ...]
     at: datetime
 
 
@@ -144,7 +144,7 @@ def _proven(site: Site, run: str, one: Release, *, leaving: Collection[Place]) -
     found = recorded(site.ledger.run(run), one.record)
     others = _survivors(site, found, one.place, leaving=leaving)
     needed = max(1, site.policies.copies)
-    looks: list[Look] = []
+    looks: list[ReplicaLook] = []
     at = site.now()
     for replica in others:
         looks.append(_witnessed(site, found, replica.place))
@@ -158,13 +158,13 @@ def _proven(site: Site, run: str, one: Release, *, leaving: Collection[Place]) -
     raise _too_few(site, found, one.place, looks)
 
 
-def _witnessed(site: Site, found: RecordState, place: Place) -> Look:
+def _witnessed(site: Site, found: RecordState, place: Place) -> ReplicaLook:
     """Read back, unless the store's clock tells that nobody knows how long it has settled."""
     try:
         require_clock(site, site.store(place))
     except LakemarkError as error:
         record = found.record
-        return Look(record=record.id, run=record.run, step=record.step, place=place, error=error)
+        return ReplicaLook(record=record.id, run=record.run, step=record.step, place=place, error=error)
     return look(site, found, place)
 
 
@@ -192,7 +192,7 @@ def _survivors(site: Site, found: RecordState, leaving_from: Place, *, leaving: 
     return sorted(settled, key=lambda replica: CLASSES.index(site.tiers[replica.place.tier].tier_class))
 
 
-def _too_few(site: Site, found: RecordState, leaving: Place, looks: Sequence[Look]) -> LakemarkError:
+def _too_few(site: Site, found: RecordState, leaving: Place, looks: Sequence[ReplicaLook]) -> LakemarkError:
     """Why it stays, by what was seen."""
     needed = max(1, site.policies.copies)
     what = f"releasing {found.record.run}@{found.record.step} from {leaving.tier}"

@@ -17,7 +17,7 @@ from lakemark.errors import (
     SourceDamaged,
     StoreUnavailable,
 )
-from lakemark.model.ledger.entry import Contents, Draft
+from lakemark.model.ledger.entry import Attachments, Draft
 from lakemark.model.ledger.measures import took
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
 from lakemark.model.values.canonical import JSON
@@ -190,7 +190,7 @@ def _record(site: Site, found: RecordState, target: CheckpointStore, put: _Put) 
         standing = now.replicas.get(place)
         if standing is not None and standing.sound:
             raise Settled(None)
-        contents = Contents(objects=stored.objects or None)
+        contents = Attachments(objects=stored.objects or None)
         return Draft(kind="replicated", timeline=record.timeline, body=body, record=record.id, contents=contents)
 
     try:

@@ -16,7 +16,7 @@ from lakemark.services.tiers.witness import read_back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class ReplicaLook:
     """One replica, read back. `damages` empty: every byte is right. error: it could not be read (nothing is recorded).
 
     unsteady: one reading found damage that the next one did not: the way the bytes came is not to be trusted.
@@ -39,11 +39,11 @@ class Look:
 class Verified:
     """Every replica looked at. unrecorded: why what was seen could not be appended to the ledger; it was seen all the same."""
 
-    looks: list[Look] = field(default_factory=list)
+    looks: list[ReplicaLook] = field(default_factory=list)
     unrecorded: list[LakemarkError] = field(default_factory=list)
 
     @property
-    def damaged(self) -> list[Look]:
+    def damaged(self) -> list[ReplicaLook]:
         return [look for look in self.looks if look.damages]
 
 
@@ -74,18 +74,20 @@ def verify(site: Site, records: Sequence[RecordState], *, tier: str | None = Non
     return result
 
 
-def unnamed(site: Site, found: RecordState) -> Iterator[Look]:
+def unnamed(site: Site, found: RecordState) -> Iterator[ReplicaLook]:
     """Of replicas in tiers that the configuration leaves out: nobody can look at them, which is said."""
     for place in left_out(site, found):
         error = NoReplica(f"lakemark.yaml of {site.node} does not name {place.tier}", advice=named_again((place.tier,)))
-        yield Look(record=found.record.id, run=found.record.run, step=found.record.step, place=place, error=error)
+        yield ReplicaLook(
+            record=found.record.id, run=found.record.run, step=found.record.step, place=place, error=error
+        )
 
 
-def look(site: Site, found: RecordState, place: Place) -> Look:
+def look(site: Site, found: RecordState, place: Place) -> ReplicaLook:
     """Reads one replica back, and again where something differs: damaged is what differs twice. Records nothing."""
     store = site.tiers[place.tier]
     record = found.record
-    seen = Look(record=record.id, run=record.run, step=record.step, place=place)
+    seen = ReplicaLook(record=record.id, run=record.run, step=record.step, place=place)
     try:
         require_identity(site, store)
         held = checkpoint(site, found, tier=None if place.node else place.tier)
@@ -96,7 +98,7 @@ def look(site: Site, found: RecordState, place: Place) -> Look:
     return replace(seen, damages=found_there.damages, unsteady=found_there.unsteady)
 
 
-def record_looks(site: Site, run: str, looks: Sequence[Look]) -> None:
+def record_looks(site: Site, run: str, looks: Sequence[ReplicaLook]) -> None:
     """One `verified` entry for what was seen. Nothing where there is nothing to say."""
     if not looks:
         return

@@ -25,14 +25,14 @@ _READINGS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Reading:
     """damages: what two readings in a row found. unsteady: a reading found damage that the next did not."""
 
     damages: tuple[Damage, ...] = ()
     unsteady: bool = False
 
 
-def read_back(store: CheckpointStore, held: Checkpoint, *, progress: Progress) -> Seen:
+def read_back(store: CheckpointStore, held: Checkpoint, *, progress: Progress) -> Reading:
     """Reads the replica whole; where something differs, whole again, until two readings agree or one finds all right.
 
     Raises AnswerDamaged where readings go on to differ from each other, StoreUnavailable where some bytes were given by
@@ -42,7 +42,7 @@ def read_back(store: CheckpointStore, held: Checkpoint, *, progress: Progress) -
     for number in range(_READINGS):
         found = _reading(store, held, progress)
         if not found:
-            return Seen(unsteady=number > 0)
+            return Reading(unsteady=number > 0)
         known = {damage.path for damage in before}
         both = tuple(damage for damage in found if damage.path in known)
         if both and all(damage.unread for damage in both):
@@ -50,7 +50,7 @@ def read_back(store: CheckpointStore, held: Checkpoint, *, progress: Progress) -
                 f"{store.name}: {both[0].path} {both[0].why}", advice="Try again; look at the store's own health."
             )
         if both:
-            return Seen(damages=both, unsteady=len(both) != len(found))
+            return Reading(damages=both, unsteady=len(both) != len(found))
         before = found
     raise AnswerDamaged(
         f"{store.name} gave other bytes at each of {_READINGS} readings of {held.record.run}@{held.record.step}",

@@ -12,7 +12,7 @@ from lakemark.sandbox.lakefs import commits, refs, trees
 from lakemark.sandbox.lakefs.api.paging import pagination
 from lakemark.sandbox.lakefs.api.web import NO_CONTENT, Call
 from lakemark.sandbox.lakefs.faults import BAD_REQUEST, CONFLICT, NOT_FOUND, Fault
-from lakemark.sandbox.lakefs.history import Commit, find_commit, walk
+from lakemark.sandbox.lakefs.history import DataCommit, find_commit, walk
 from lakemark.sandbox.lakefs.scope import Scope
 
 __all__ = ["cherry_pick", "create_commit", "get_commit", "log", "merge", "revert"]
@@ -105,7 +105,7 @@ def log(scope: Scope, call: Call) -> Response:
             if commit.id == after:
                 break
     found = _touching(scope, found, call)
-    shown: list[Commit] = []
+    shown: list[DataCommit] = []
     has_more = False
     for commit in found:
         if len(shown) == page.amount:
@@ -119,7 +119,7 @@ def log(scope: Scope, call: Call) -> Response:
     return JSONResponse({"pagination": pagination(last, len(shown), has_more=has_more), "results": listed})
 
 
-def _touching(scope: Scope, found: Iterator[Commit], call: Call) -> Iterator[Commit]:
+def _touching(scope: Scope, found: Iterator[DataCommit], call: Call) -> Iterator[DataCommit]:
     """Those that changed one of the objects or prefixes asked for, if any were; merges never count."""
     asked = call.request.query_params
     paths, prefixes = set(asked.getlist("objects")), tuple(asked.getlist("prefixes"))
@@ -136,7 +136,7 @@ def _touching(scope: Scope, found: Iterator[Commit], call: Call) -> Iterator[Com
             yield commit
 
 
-def _named(scope: Scope, ref: str, parameter: str) -> Commit:
+def _named(scope: Scope, ref: str, parameter: str) -> DataCommit:
     try:
         return refs.only_commit(refs.resolve(scope, ref), ref)
     except Fault as fault:

@@ -10,13 +10,13 @@ from typing import Any
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from lakemark.sandbox.lakefs import merging, objects, refs, staging, trees
-from lakemark.sandbox.lakefs.api.paging import Page, collect, in_order, pagination
+from lakemark.sandbox.lakefs.api.paging import ListPage, collect, in_order, pagination
 from lakemark.sandbox.lakefs.api.web import NO_CONTENT, Call
-from lakemark.sandbox.lakefs.entries import Entry
+from lakemark.sandbox.lakefs.entries import ObjectEntry
 from lakemark.sandbox.lakefs.faults import BAD_REQUEST, FORBIDDEN, NOT_FOUND, Fault
-from lakemark.sandbox.lakefs.history import Commit, merge_base
+from lakemark.sandbox.lakefs.history import DataCommit, merge_base
 from lakemark.sandbox.lakefs.scope import Scope
-from lakemark.sandbox.lakefs.trees import Change
+from lakemark.sandbox.lakefs.trees import TreeChange
 
 __all__ = [
     "delete_object",
@@ -125,14 +125,14 @@ def diff_refs(scope: Scope, call: Call) -> Response:
     return _diff_listed([_diff(each.change, conflict=each.conflict) for each in outcomes], call.page())
 
 
-def _named(scope: Scope, ref: str, kind: str) -> Commit:
+def _named(scope: Scope, ref: str, kind: str) -> DataCommit:
     try:
         return refs.resolve(scope, ref).commit
     except Fault as fault:
         raise fault.under(f"get commit by {kind} {ref}") from fault
 
 
-def _diff(change: Change, *, conflict: bool = False) -> dict[str, Any]:
+def _diff(change: TreeChange, *, conflict: bool = False) -> dict[str, Any]:
     kind = "conflict" if conflict else "changed"
     if not conflict and change.before is None:
         kind = "added"
@@ -143,7 +143,7 @@ def _diff(change: Change, *, conflict: bool = False) -> dict[str, Any]:
     return {"path": change.path, "path_type": "object", "size_bytes": size_bytes, "type": kind}
 
 
-def _diff_listed(differences: list[dict[str, Any]], page: Page) -> Response:
+def _diff_listed(differences: list[dict[str, Any]], page: ListPage) -> Response:
     found, has_more = collect(in_order(differences, _path), _path, page)
     items = [
         {"path": each, "path_type": "common_prefix", "type": "prefix_changed"} if isinstance(each, str) else each
@@ -156,7 +156,7 @@ def _path(item: Mapping[str, Any]) -> str:
     return str(item["path"])
 
 
-def _item(scope: Scope, each: Entry | str, *, with_metadata: bool) -> dict[str, Any]:
+def _item(scope: Scope, each: ObjectEntry | str, *, with_metadata: bool) -> dict[str, Any]:
     if isinstance(each, str):
         return {"checksum": "", "mtime": 0, "path": each, "path_type": "common_prefix", "physical_address": ""}
     item = objects.stats(scope, each, with_metadata=with_metadata)
@@ -170,7 +170,7 @@ def _listed(items: list[dict[str, Any]], *, has_more: bool) -> Response:
     return JSONResponse({"pagination": pagination(last, len(items), has_more=has_more), "results": items})
 
 
-def _describing(entry: Entry) -> dict[str, str]:
+def _describing(entry: ObjectEntry) -> dict[str, str]:
     return {
         "etag": entry.etag,
         "content-type": entry.content_type,
@@ -180,7 +180,7 @@ def _describing(entry: Entry) -> dict[str, str]:
     }
 
 
-def _extent(entry: Entry, call: Call) -> tuple[int, int, int, dict[str, str]]:
+def _extent(entry: ObjectEntry, call: Call) -> tuple[int, int, int, dict[str, str]]:
     """Start, length and status of what was asked for; raises Fault 400 or 416 for a range that cannot be served."""
     asked = call.request.headers.get("range")
     size = entry.size_bytes

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-__all__ = ["MAX_PER_PAGE", "Page", "collect", "in_order", "pagination"]
+__all__ = ["MAX_PER_PAGE", "ListPage", "collect", "in_order", "pagination"]
 
 MAX_PER_PAGE = 1000
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """At most `amount` items after the name `after`, below `prefix`; `delimiter` folds what lies deeper."""
 
     amount: int
@@ -32,7 +32,9 @@ def in_order(items: Sequence[T], name_of: Callable[[T], str]) -> Callable[[str],
     return lambda start: iter(items[bisect_left(names, start) :])
 
 
-def collect(seek: Callable[[str], Iterator[T]], name_of: Callable[[T], str], page: Page) -> tuple[list[T | str], bool]:
+def collect(
+    seek: Callable[[str], Iterator[T]], name_of: Callable[[T], str], page: ListPage
+) -> tuple[list[T | str], bool]:
     """The page's items, a folded prefix as text among them, and whether more would follow."""
     found: list[T | str] = []
     start: str | None = max(page.prefix, _start(page))
@@ -51,7 +53,7 @@ def pagination(last: str, count: int, *, has_more: bool) -> dict[str, Any]:
     }
 
 
-def _start(page: Page) -> str:
+def _start(page: ListPage) -> str:
     if not page.after:
         return ""
     if page.delimiter and page.after.endswith(page.delimiter):
@@ -59,7 +61,7 @@ def _start(page: Page) -> str:
     return page.after + "\0"
 
 
-def _gather(items: Iterator[T], name_of: Callable[[T], str], page: Page, found: list[T | str]) -> str | None:
+def _gather(items: Iterator[T], name_of: Callable[[T], str], page: ListPage, found: list[T | str]) -> str | None:
     """Take items until the page is full; where a prefix was folded, give the name to go on from."""
     for item in items:
         name = name_of(item)
@@ -73,6 +75,6 @@ def _gather(items: Iterator[T], name_of: Callable[[T], str], page: Page, found: 
     return None
 
 
-def _folded(name: str, page: Page) -> str | None:
+def _folded(name: str, page: ListPage) -> str | None:
     position = name.find(page.delimiter, len(page.prefix)) if page.delimiter else -1
     return None if position < 0 else name[: position + len(page.delimiter)]

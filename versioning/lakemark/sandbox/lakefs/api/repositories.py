@@ -73,7 +73,7 @@ def create_repository(store: Store, call: Call) -> Response:
         db.execute("INSERT INTO namespace VALUES (?)", (namespace,))
         db.execute("INSERT INTO repository VALUES (?, ?, ?, ?)", tuple(asdict(repository).values()))
         scope = Scope(db, store.blobs, repository)
-        first = history.add_commit(scope, history.Draft("", "Repository created", trees.NO_TREE, {}, [], 1))
+        first = history.add_commit(scope, history.CommitDraft("", "Repository created", trees.NO_TREE, {}, [], 1))
         db.execute("INSERT INTO branch VALUES (?, ?, ?, ?)", (name, default_branch, first.id, False))
     return JSONResponse(_shown(repository), _CREATED)
 

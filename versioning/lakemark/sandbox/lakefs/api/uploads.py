@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from lakemark.sandbox.lakefs import objects
 from lakemark.sandbox.lakefs.api.web import Call, Endpoint, Store, refusal
 from lakemark.sandbox.lakefs.blobs import BlobWriter
-from lakemark.sandbox.lakefs.entries import Entry
+from lakemark.sandbox.lakefs.entries import ObjectEntry
 from lakemark.sandbox.lakefs.faults import SERVER_ERROR, Fault
 from lakemark.sandbox.lakefs.scope import Scope
 
@@ -63,7 +63,7 @@ async def _upload(store: Store, call: Call) -> Response:
         content_type = await _receive(request, writer)
         blob = await run_in_threadpool(writer.finish)
 
-    def stage(scope: Scope) -> Entry:
+    def stage(scope: Scope) -> ObjectEntry:
         return objects.stage(
             scope,
             branch,

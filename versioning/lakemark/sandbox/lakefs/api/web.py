@@ -14,8 +14,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from lakemark.sandbox.lakefs.api.paging import MAX_PER_PAGE, Page
-from lakemark.sandbox.lakefs.blobs import Blobs
+from lakemark.sandbox.lakefs.api.paging import MAX_PER_PAGE, ListPage
+from lakemark.sandbox.lakefs.blobs import ObjectFiles
 from lakemark.sandbox.lakefs.database import Database
 from lakemark.sandbox.lakefs.faults import BAD_REQUEST, Fault
 from lakemark.sandbox.lakefs.scope import Scope, find_repository
@@ -38,7 +38,7 @@ class Store:
 
     def __init__(self, directory: Path, access_key: str, secret_key: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self.blobs = Blobs(directory)
+        self.blobs = ObjectFiles(directory)
         self.database = Database(directory / "metadata.sqlite")
         self._login = base64.b64encode(f"{access_key}:{secret_key}".encode())
 
@@ -85,14 +85,14 @@ class Call:
             raise _bad_query(name, f"value {text}: an invalid boolean: invalid syntax")
         return text in _TRUE
 
-    def page(self) -> Page:
+    def page(self) -> ListPage:
         text = self.query("amount") or str(_DEFAULT_PER_PAGE)
         try:
             amount = int(text)
         except ValueError:
             raise _bad_query("amount", f"value {text}: an invalid integer: invalid syntax") from None
         amount = min(amount, MAX_PER_PAGE) if amount > 0 else _DEFAULT_PER_PAGE
-        return Page(amount, self.query("after"), self.query("prefix"), self.query("delimiter"))
+        return ListPage(amount, self.query("after"), self.query("prefix"), self.query("delimiter"))
 
     def field(self, name: str, kind: type[T], default: T | None = None) -> T:
         """The body's member of that name and type; one without a default must be there."""
