@@ -27,8 +27,7 @@ BUCKET = "bench"
 @contextmanager
 def seaweedfs(folder: Path) -> Iterator[tuple[str, str, str]]:
     """(endpoint, access key, secret) of a server that lives as long as the block."""
-    from lakemark.sandbox import loopback
-    from lakemark.sandbox import seaweedfs as weed
+    from lakemark.sandbox import loopback, seaweedfs as weed
 
     (folder / "data").mkdir(parents=True)
     ports = weed.ports(folder / "ports", loopback.free_ports(1)[0], avoid=())

@@ -8,8 +8,7 @@ from prefect import flow
 from pydantic import Field
 
 from flows import _edge
-from lakemark.services.saves.commit import Commit, Committed
-from lakemark.services.saves.commit import commit as commit_checkpoint
+from lakemark.services.saves.commit import Commit, Committed, commit as commit_checkpoint
 
 # One name, neither . nor ..
 _NAME: Final = r"^([^/\x00.]|\.[^/\x00.]|\.\.[^/\x00])[^/\x00]*$"

@@ -8,8 +8,7 @@ from prefect import flow, get_run_logger
 
 from flows import _edge
 from lakemark.services.node.sweep import Swept, collect
-from lakemark.services.tiers.demote import Demoted
-from lakemark.services.tiers.demote import demote as demote_run
+from lakemark.services.tiers.demote import Demoted, demote as demote_run
 
 
 @_edge.step

@@ -8,8 +8,7 @@ from prefect import flow
 from pydantic import Field
 
 from flows import _edge
-from lakemark.services.back.restore import RestoredRecord
-from lakemark.services.back.restore import restore as restore_record
+from lakemark.services.back.restore import RestoredRecord, restore as restore_record
 
 
 @_edge.step

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from flows import _edge
 from lakemark.model.checkpoints.manifest import Role
-from lakemark.services.back.resume import Resumed
-from lakemark.services.back.resume import resume as resume_run
+from lakemark.services.back.resume import Resumed, resume as resume_run
 
 
 @_edge.step

@@ -11,9 +11,9 @@ from prefect.client.schemas.filters import (
     FlowFilterName,
     FlowRunFilter,
     FlowRunFilterState,
+    FlowRunFilterStateType as StateTypes,
     FlowRunFilterTags,
 )
-from prefect.client.schemas.filters import FlowRunFilterStateType as StateTypes
 from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun, StateType
 from prefect.client.schemas.responses import SetStateStatus
 
@@ -23,8 +23,7 @@ from lakemark.model.values.names import not_read, printable
 from lakemark.ports import Site
 from lakemark.services.back import rollback_decide
 from lakemark.services.back.rollback_request import open_rollbacks
-from lakemark.services.node.sweep import Swept
-from lakemark.services.node.sweep import sweep as sweep_site
+from lakemark.services.node.sweep import Swept, sweep as sweep_site
 
 ROLLBACK_FLOW: Final = "rollback"
 CANCELLED_IN_PREFECT: Final = "somebody-in-prefect"

@@ -8,8 +8,7 @@ from prefect import flow
 
 from flows import _edge
 from lakemark.errors import Corrupt
-from lakemark.services.tiers.verify import Verified
-from lakemark.services.tiers.verify import verify as verify_records
+from lakemark.services.tiers.verify import Verified, verify as verify_records
 
 
 @_edge.step

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from lakemark.adapters.s3.place import Credentials, S3Place
-from lakemark.sandbox import loopback
-from lakemark.sandbox import seaweedfs as weed
+from lakemark.sandbox import loopback, seaweedfs as weed
 from tests.lakefs_scratch import LakefsServer
 
 LAKEFS_SERVERS = ["lakefs", "lakefs_endpoint"] if os.environ.get("LAKEFS_ENDPOINT") else ["lakefs"]

@@ -25,8 +25,7 @@ from lakemark.model.checkpoints.manifest import File
 from lakemark.ports import Expiry, Quiet
 from tests.adapters.test_dvc import checkpoint_of
 from tests.contract.store_places import NOW
-from tests.support.s3_faults import lost_request
-from tests.support.s3_faults import status as answering
+from tests.support.s3_faults import lost_request, status as answering
 
 pytestmark = pytest.mark.xdist_group("seaweedfs")
 QUIET = Quiet()

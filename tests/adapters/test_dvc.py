@@ -12,8 +12,7 @@ from datetime import timedelta, timezone
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lakemark.adapters.disk.directory_objects import DirectoryBlobs
 from lakemark.adapters.disk.objects import Names

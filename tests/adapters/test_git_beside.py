@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.git import objects as git_objects
-from lakemark.adapters.git import pack as git_pack
+from lakemark.adapters.git import objects as git_objects, pack as git_pack
 from lakemark.adapters.git.file_lock import Locked
 from lakemark.adapters.git.ledger import GitLedger
 from lakemark.adapters.git.refs import Turn

@@ -14,8 +14,7 @@ import yaml
 
 from lakemark.adapters.disk.directory_objects import DirectoryBlobs
 from lakemark.adapters.dvc.store import DvcStore
-from lakemark.adapters.git import pointer as git_pointer
-from lakemark.adapters.git import refs as git_refs
+from lakemark.adapters.git import pointer as git_pointer, refs as git_refs
 from lakemark.adapters.git.ledger import GitLedger, Remote, init
 from lakemark.errors import Corrupt, Denied, Misconfigured, NotFound, Refused, Usage
 from lakemark.model.checkpoints.manifest import File, Manifest

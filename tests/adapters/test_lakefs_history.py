@@ -1,8 +1,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lakemark.adapters.lakefs.history import LONGEST_BEYOND, LONGEST_WALK, altered, derived, head_at
 from lakemark.ports.data import DataCommit

@@ -1,8 +1,7 @@
 from bisect import bisect_right
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lakemark.adapters.lakefs.samples import evenly, spread
 

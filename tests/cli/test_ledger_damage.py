@@ -5,8 +5,7 @@ import os
 import pytest
 
 from lakemark.adapters.git.ledger import GitLedger
-from tests.adapters.test_git_broken import break_in_pack, oid_of
-from tests.adapters.test_git_broken import git as git_at
+from tests.adapters.test_git_broken import break_in_pack, git as git_at, oid_of
 
 
 def committed(cli, step):

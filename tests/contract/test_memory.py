@@ -8,11 +8,9 @@ import pytest
 
 from lakemark.adapters.disk.digests import Digester
 from lakemark.contract.data import CHECKS as DATA_CHECKS
-from lakemark.contract.store import CHECKS as STORE_CHECKS
-from lakemark.contract.store import LEDGER, StoreUnderCheck
+from lakemark.contract.store import CHECKS as STORE_CHECKS, LEDGER, StoreUnderCheck
 from lakemark.errors import Refused
-from tests.support.contract.hot import CHECKS as HOT_CHECKS
-from tests.support.contract.hot import Bench
+from tests.support.contract.hot import CHECKS as HOT_CHECKS, Bench
 from tests.support.memory import MemoryData, MemoryDisk, MemoryHot, MemoryShelf, MemoryStore
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)

@@ -26,9 +26,9 @@ from prefect.settings import (  # noqa: E402
     PREFECT_API_URL,
     PREFECT_CLIENT_RETRY_EXTRA_CODES,
     PREFECT_FLOWS_HEARTBEAT_FREQUENCY,
+    PREFECT_HOME as HOME,
     temporary_settings,
 )
-from prefect.settings import PREFECT_HOME as HOME  # noqa: E402
 
 from lakemark.sandbox import credentials, loopback, services  # noqa: E402
 from lakemark.sandbox.story.data_repository import DataRepository  # noqa: E402

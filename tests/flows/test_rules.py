@@ -9,8 +9,7 @@ from prefect import Flow, Task
 from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import ParameterTypeError
 from prefect.states import Failed
-from prefect.utilities.schema_tools.validation import ValidationError as ValidationFailed
-from prefect.utilities.schema_tools.validation import validate
+from prefect.utilities.schema_tools.validation import ValidationError as ValidationFailed, validate
 from pydantic import ValidationError
 
 from flows import _edge, rollback

@@ -6,8 +6,7 @@ import shutil
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from lakemark.formats import recogniser
 from lakemark.formats.readers.folder import Folder

@@ -6,8 +6,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from lakemark.errors import Corrupt, Refused
 from lakemark.formats.find.parts import facts

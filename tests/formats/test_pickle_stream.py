@@ -9,8 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from lakemark.formats.readers import dcp_metadata
 from lakemark.formats.readers.dcp_metadata import TooLarge, parse, ranges

@@ -6,8 +6,7 @@ import threading
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from lakemark.adapters.git.ledger import GitLedger, init
 from lakemark.errors import Corrupt, NoRecordAsOf, NotFound, Usage

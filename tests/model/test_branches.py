@@ -62,7 +62,7 @@ def test_what_each_kind_stops_where_it_is_not_known_is_written_with_it():
     }
 
 
-@pytest.mark.parametrize("kind", [*NOT_ACTED_ON_YET[RUN], *NOT_ACTED_ON_YET[SITE], "muted", "closed"])
+@pytest.mark.parametrize("kind", [*sorted(NOT_ACTED_ON_YET[RUN]), *sorted(NOT_ACTED_ON_YET[SITE]), "muted", "closed"])
 @pytest.mark.parametrize("where", [RUN, SITE])
 def test_a_known_kind_that_is_not_acted_on_counts_as_it_says(kind, where):
     """Reserved for later, or on a branch on which it means nothing: never passed over in silence."""

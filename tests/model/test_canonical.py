@@ -3,8 +3,7 @@ import math
 
 import pytest
 import rfc8785
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lakemark.model.values.canonical import canonical, digest, parse
 

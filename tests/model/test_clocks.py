@@ -5,8 +5,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lakemark.model.checkpoints.record import record_for
 from lakemark.model.ledger.clocks import TOLERANCE, WINDOW, Clocks

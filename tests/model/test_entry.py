@@ -1,8 +1,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lakemark.errors import Corrupt
 from lakemark.model.ledger.entry import KINDS, Attachments, Draft, Entry, Means, Stamp, settled

@@ -2,8 +2,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lakemark.errors import Corrupt
 from lakemark.model.checkpoints.record import Code, DataRef, Record, record_for, record_id

@@ -3,8 +3,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lakemark.model.tiers.retention import Best, RetentionPolicy, apply_policy
 from lakemark.model.values.instants import to_text

@@ -1,8 +1,7 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lakemark.model.ledger.run import Place
 from lakemark.model.tiers.moves import ADMIT_RETAINED, Residence, Tier, plan_moves, proven_domains

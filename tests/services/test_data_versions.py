@@ -10,8 +10,7 @@ from lakemark.model.back.rollback_plan import Flags
 from lakemark.model.checkpoints.record import Evidence
 from lakemark.ports import Strength
 from lakemark.services.back.rollback_request import plan, request
-from lakemark.services.data import note as data_note
-from lakemark.services.data import pins
+from lakemark.services.data import note as data_note, pins
 from lakemark.services.data.observe import head_at, observe, stands_still
 from lakemark.services.health.invariants import sampled_data, violations
 from lakemark.services.health.status import problems_of_data

@@ -9,8 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from lakemark.errors import NotFound
-from lakemark.model.ledger.entry import Clock as ClockMark
-from lakemark.model.ledger.entry import Stamp
+from lakemark.model.ledger.entry import Clock as ClockMark, Stamp
 from lakemark.model.ledger.run import Place
 from lakemark.model.tiers.moves import SKEW
 from lakemark.model.tiers.residence import Residence

@@ -15,8 +15,7 @@ from typing import BinaryIO, Final
 import pygit2
 
 from lakemark.adapters.disk.files import fsync_directory, make_directories, os_errors, write_atomic
-from lakemark.adapters.git import pack as git_pack
-from lakemark.adapters.git import trees as git_tree
+from lakemark.adapters.git import pack as git_pack, trees as git_tree
 from lakemark.adapters.git.damage import DAMAGED, set_damaged_aside
 from lakemark.adapters.git.refs import RUNS, SITE
 from lakemark.errors import Corrupt, quoted

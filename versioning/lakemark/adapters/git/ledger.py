@@ -30,12 +30,14 @@ from lakemark.adapters.disk.files import (
     share,
 )
 from lakemark.adapters.disk.proven_manifest import proven
-from lakemark.adapters.git import copies as git_copies
-from lakemark.adapters.git import nodes as git_nodes
-from lakemark.adapters.git import objects as git_objects
-from lakemark.adapters.git import pack as git_pack
-from lakemark.adapters.git import refs as git_refs
-from lakemark.adapters.git import trees as git_tree
+from lakemark.adapters.git import (
+    copies as git_copies,
+    nodes as git_nodes,
+    objects as git_objects,
+    pack as git_pack,
+    refs as git_refs,
+    trees as git_tree,
+)
 from lakemark.adapters.git.bundle import bundled
 from lakemark.adapters.git.file_lock import Locked
 from lakemark.adapters.git.history import BranchHistory, Recent, S, TreePointer

@@ -11,8 +11,7 @@ from typing import Final
 
 import pygit2
 
-from lakemark.adapters.git import refs as git_refs
-from lakemark.adapters.git import trees as git_tree
+from lakemark.adapters.git import refs as git_refs, trees as git_tree
 
 _RECORD: Final = re.compile(r"^Record: ([0-9a-f]{64})$", re.MULTILINE | re.ASCII)
 _STEP: Final = re.compile(r"^Step: ([0-9]{1,18})$", re.MULTILINE | re.ASCII)

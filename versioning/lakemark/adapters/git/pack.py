@@ -28,9 +28,7 @@ from lakemark.adapters.disk.files import (
     share,
     try_lock,
 )
-from lakemark.adapters.git import nodes as git_nodes
-from lakemark.adapters.git import objects as git_objects
-from lakemark.adapters.git import trees as git_tree
+from lakemark.adapters.git import nodes as git_nodes, objects as git_objects, trees as git_tree
 from lakemark.adapters.git.damage import DAMAGED
 from lakemark.errors import Corrupt
 

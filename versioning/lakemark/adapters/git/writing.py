@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakemark.adapters.disk.proven_manifest import proven
-from lakemark.adapters.git import pointer as git_pointer
-from lakemark.adapters.git import refs as git_refs
-from lakemark.adapters.git import trees as git_tree
+from lakemark.adapters.git import pointer as git_pointer, refs as git_refs, trees as git_tree
 from lakemark.adapters.git.file_lock import Locked
 from lakemark.adapters.git.history import BranchHistory, S, TreePointer
 from lakemark.adapters.git.objects import Made

@@ -13,9 +13,7 @@ from typing import Final
 from lakemark.adapters.disk.file_identity import known_file
 from lakemark.adapters.disk.files import fsync_directory, make_directories, os_errors, rename_new
 from lakemark.adapters.disk.scan import place_of, scan
-from lakemark.adapters.node import announcers, run_files
-from lakemark.adapters.node import pointers as pointing
-from lakemark.adapters.node import survey as surveying
+from lakemark.adapters.node import announcers, pointers as pointing, run_files, survey as surveying
 from lakemark.adapters.node.directory_lock import alone
 from lakemark.adapters.node.matching import digest_of, matches
 from lakemark.adapters.node.restore import restore_tree

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lakemark.cli.output import instant, pairs, short
 from lakemark.cli.session import Answer, Session, session
 from lakemark.errors import LakemarkError
-from lakemark.model.runs.timeline import as_of as as_of_lineage
-from lakemark.model.runs.timeline import lineage, usable
+from lakemark.model.runs.timeline import as_of as as_of_lineage, lineage, usable
 from lakemark.model.values.instants import to_text
 from lakemark.model.views import data_view
 

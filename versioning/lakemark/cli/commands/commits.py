@@ -61,8 +61,7 @@ def commit(
     dry_run: bool
         Say what would be done, and change nothing.
     """
-    from lakemark.services.saves.commit import Commit
-    from lakemark.services.saves.commit import commit as commit_checkpoint
+    from lakemark.services.saves.commit import Commit, commit as commit_checkpoint
     from lakemark.services.tiers.replicate import replicate
 
     here = session()
@@ -180,8 +179,7 @@ def bind(
         Say what would be done, and change nothing.
     """
     from lakemark.services.data import pins
-    from lakemark.services.runs.bind import Steps, bind_run, to_bind
-    from lakemark.services.runs.bind import bind as bind_data
+    from lakemark.services.runs.bind import Steps, bind as bind_data, bind_run, to_bind
 
     here = session()
     run, found = here.history.run_or_record(target, now=here.now)

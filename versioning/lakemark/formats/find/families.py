@@ -17,8 +17,7 @@ from lakemark.formats.jax.flax import Flax
 from lakemark.formats.jax.orbax import Orbax
 from lakemark.formats.jax.t5x import T5X
 from lakemark.formats.readers.folder import Folder
-from lakemark.formats.rules.family import Family, Loose
-from lakemark.formats.rules.family import found as judged
+from lakemark.formats.rules.family import Family, Loose, found as judged
 from lakemark.formats.tf.keras import Keras
 from lakemark.formats.tf.tensorflow import TensorFlow
 from lakemark.formats.torch.bytecheckpoint import ByteCheckpoint

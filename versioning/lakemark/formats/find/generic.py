@@ -26,8 +26,7 @@ from lakemark.formats.readers.folder import Folder, NameKind, Unreadable
 from lakemark.formats.readers.torch_file import told
 from lakemark.formats.roles import BESIDE_WEIGHTS, EVERYTHING, of_file
 from lakemark.formats.rules import numbered
-from lakemark.formats.rules.family import Loose, ordered
-from lakemark.formats.rules.family import pointer as points
+from lakemark.formats.rules.family import Loose, ordered, pointer as points
 from lakemark.formats.rules.sets import holes, per_rank, short_of
 from lakemark.formats.rules.unfinished import unfinished
 from lakemark.model.checkpoints.judging import resumes

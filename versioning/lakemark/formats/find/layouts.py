@@ -12,8 +12,7 @@ from typing import Final
 from lakemark.formats.find import pointers
 from lakemark.formats.find.pointers import Kind, Neighbour
 from lakemark.formats.readers import role_ranges
-from lakemark.formats.readers.folder import Folder, Unreadable
-from lakemark.formats.readers.folder import NameKind as Lies
+from lakemark.formats.readers.folder import Folder, NameKind as Lies, Unreadable
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.ports import Baked, Placed, Pointer, Range
 

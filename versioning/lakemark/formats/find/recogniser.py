@@ -15,8 +15,7 @@ from typing import Final, Protocol
 
 from lakemark.errors import Denied, NotFound, quoted
 from lakemark.formats.find.layouts import Layouts
-from lakemark.formats.find.links import FRAMEWORK as ALIAS
-from lakemark.formats.find.links import LASTS, Link, judge_link, links_of
+from lakemark.formats.find.links import FRAMEWORK as ALIAS, LASTS, Link, judge_link, links_of
 from lakemark.formats.find.seen import LastSeen
 from lakemark.formats.readers.folder import Folder, NameKind
 from lakemark.formats.rules import sets

@@ -18,8 +18,7 @@ from lakemark.model.checkpoints.manifest import HEX64, Manifest
 from lakemark.model.values.canonical import JSON, digest
 from lakemark.model.values.fields import Fields, shared
 from lakemark.model.values.instants import to_text
-from lakemark.model.values.outside import digest as digest_of
-from lakemark.model.values.outside import object_name, run_name
+from lakemark.model.values.outside import digest as digest_of, object_name, run_name
 
 FORMAT: Final = "lakemark.record/1"
 

@@ -12,9 +12,11 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
-from lakemark.sandbox.lakefs.api import commits as commit_routes
-from lakemark.sandbox.lakefs.api import objects as object_routes
-from lakemark.sandbox.lakefs.api import repositories as repository_routes
+from lakemark.sandbox.lakefs.api import (
+    commits as commit_routes,
+    objects as object_routes,
+    repositories as repository_routes,
+)
 from lakemark.sandbox.lakefs.api.uploads import upload
 from lakemark.sandbox.lakefs.api.web import NO_CONTENT, Call, Handler, Store, answering, reading, writing
 from lakemark.sandbox.lakefs.faults import NOT_FOUND
