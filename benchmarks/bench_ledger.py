@@ -12,7 +12,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from lakemark.adapters.git.ledger import GitLedger, Remote, init
+from lakemark.adapters.git.ledger import GitLedger, Remote
+from lakemark.adapters.git.make import init
 from lakemark.index import Index
 from lakemark.model.checkpoints.manifest import File, Manifest
 from lakemark.model.checkpoints.record import record_for

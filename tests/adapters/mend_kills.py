@@ -8,7 +8,8 @@ from kill_sweep import dies_at  # beside this file, which runs as a program
 from ledger_writer import drafts
 
 from lakemark.adapters.git import mend as git_mend, objects as git_objects
-from lakemark.adapters.git.ledger import GitLedger, init
+from lakemark.adapters.git.ledger import GitLedger
+from lakemark.adapters.git.make import init
 from lakemark.model.ledger.entry import Draft, Stamp
 from lakemark.model.values.instants import from_text
 

@@ -15,7 +15,8 @@ import yaml
 from lakemark.adapters.disk.directory_objects import DirectoryBlobs
 from lakemark.adapters.dvc.store import DvcStore
 from lakemark.adapters.git import pointer as git_pointer, refs as git_refs
-from lakemark.adapters.git.ledger import GitLedger, Remote, init
+from lakemark.adapters.git.ledger import GitLedger, Remote
+from lakemark.adapters.git.make import init
 from lakemark.errors import Corrupt, Denied, Misconfigured, NotFound, Refused, Usage
 from lakemark.model.checkpoints.manifest import File, Manifest
 from lakemark.model.checkpoints.record import DataRef, record_for

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakemark.adapters.git.ledger import GitLedger, init
+from lakemark.adapters.git.ledger import GitLedger
+from lakemark.adapters.git.make import init
 from lakemark.adapters.git.mend import mend
 from lakemark.adapters.git.mirror import ReadOnlyLedger, refresh
 from lakemark.adapters.git.nodes import NODES

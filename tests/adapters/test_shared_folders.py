@@ -11,7 +11,7 @@ import pytest
 from lakemark.adapters.disk.directory_objects import DirectoryBlobs
 from lakemark.adapters.disk.files import make_directories, open_lock, write_atomic, write_new, write_once
 from lakemark.adapters.disk.workbench import Workbench
-from lakemark.adapters.git import ledger as git
+from lakemark.adapters.git import make
 from lakemark.adapters.git.file_lock import acquired
 from lakemark.adapters.hot.tree_files import keep_rights
 from lakemark.adapters.node.journal import SqliteJournal
@@ -57,7 +57,7 @@ def make_all(folder, *, access="group"):
         bench.begin()
     SqliteJournal(folder / "journal.sqlite").close()
     Index(folder / "index.sqlite").close()
-    git.init(folder / "ledger.git")
+    make.init(folder / "ledger.git")
     make_folders(str(folder / "spool/r1"))
     (folder / "spool/r1/one").write_text("x")
     share(str(folder / "spool/r1/one"))
@@ -79,7 +79,7 @@ def test_the_group_may_do_what_its_owner_may(shared, careless):
 
 
 def test_git_programs_know_that_the_ledger_is_shared(shared, careless):
-    git.init(shared / "ledger.git")
+    make.init(shared / "ledger.git")
     assert pygit2.Repository(str(shared / "ledger.git")).config["core.sharedRepository"] == "group"
     done = subprocess.run(
         ["git", "-C", shared / "ledger.git", "hash-object", "-w", "--stdin"],

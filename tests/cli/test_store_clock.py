@@ -55,7 +55,7 @@ def parts(home, endpoint):
 
 @pytest.mark.parametrize(("minutes", "said"), [(0, "ok"), (4, "ok"), (-20, "suspect"), (20, "suspect")])
 def test_an_entry_says_that_its_clock_was_off_a_store_s(tmp_path, minutes, said):
-    from lakemark.adapters.git.ledger import init
+    from lakemark.adapters.git.make import init
 
     init(tmp_path / "ledger.git")
     with store(timedelta(minutes=minutes)) as endpoint:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.git.ledger import GitLedger, init
+from lakemark.adapters.git.ledger import GitLedger
+from lakemark.adapters.git.make import init
 from lakemark.index import Index
 from tests.support.contract.ledger import CHECKS, Opens
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lakemark.adapters.disk.directory_objects import DirectoryBlobs
 from lakemark.adapters.dvc.store import DvcStore
-from lakemark.adapters.git import ledger as git
+from lakemark.adapters.git import ledger as git, make
 from lakemark.adapters.git.pointer import Remote
 from lakemark.adapters.hot.store import TreeStore
 from lakemark.adapters.node.journal import SqliteJournal
@@ -43,7 +43,7 @@ def make_site(home: Path, data, clock: Clock, *, progress=None, actor="ana@node-
     s3: (blobs, remote) of the warm tier, which is a directory otherwise.
     """
     fresh = not (home / "ledger.git").exists()
-    git.init(home / "ledger.git")
+    make.init(home / "ledger.git")
     remotes = {name: Remote(name=name, url=str(home / name), directory=True) for name in ("warm", "cold")}
     blobs = {name: DirectoryBlobs(home / name) for name in ("warm", "cold")}
     if s3 is not None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.git.ledger import GitLedger, init
+from lakemark.adapters.git.ledger import GitLedger
+from lakemark.adapters.git.make import init
 from tests.faults.ledger_writer import RUN
 from tests.faults.powerloss import disk
 

@@ -16,7 +16,7 @@ from prefect.exceptions import Pause
 from prefect.flow_engine import run_flow
 from prefect.states import Scheduled
 
-from lakemark.adapters.git import ledger as git
+from lakemark.adapters.git import make
 from lakemark.model.ledger.run import RollbackState, RunState
 from lakemark.sandbox import processes, services, state
 from lakemark.sandbox.prefect import Api
@@ -219,7 +219,7 @@ def new_site(home: Path, lakefs_port: int) -> None:
     home.mkdir(parents=True, exist_ok=True)
     (home / "lakemark.yaml").write_text(CONFIGURATION.format(lakefs=lakefs_port))
     (home / "clock").write_text(START.isoformat())
-    git.init(home / "ledger.git")
+    make.init(home / "ledger.git")
 
 
 def register(stage: Stage) -> None:

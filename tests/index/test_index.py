@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from lakemark.adapters.git.ledger import GitLedger, init
+from lakemark.adapters.git.ledger import GitLedger
+from lakemark.adapters.git.make import init
 from lakemark.errors import Corrupt, NoRecordAsOf, NotFound, Usage
 from lakemark.index import Index, Selection
 from lakemark.index.database import VERSION

@@ -368,7 +368,7 @@ def _require_unsigned(settings: Settings) -> None:
 
 def init_ledger(parts: Parts) -> str:
     """Makes the node's ledger where there is none, and answers its id. Raises Conflict where something else is there."""
-    from lakemark.adapters.git.ledger import init
+    from lakemark.adapters.git.make import init
 
     return init(parts.settings.ledger.path)
 

@@ -60,7 +60,7 @@ def _begin(path: Path, identity: str) -> None:
         if path.exists():
             os.rename(path, path.with_name(f"{path.name}.damaged-{uuid.uuid4().hex[:8]}"))
             fsync_directory(path.parent)
-    from lakemark.adapters.git.ledger import init
+    from lakemark.adapters.git.make import init
 
     init(path, identity)
 
@@ -79,7 +79,7 @@ def _settings(path: Path, identity: Callable[[], str | None], *, dry_run: bool) 
         return []
     known = taken or (found[1] if found else _required(_of_site(path) or identity()))
     if not dry_run:
-        from lakemark.adapters.git.ledger import CONFIGURATION
+        from lakemark.adapters.git.make import CONFIGURATION
 
         _keep(path, "config")
         sections: dict[str, list[str]] = {"core": ["repositoryformatversion = 0", "filemode = true", "bare = true"]}

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from lakemark.adapters.disk.files import fsync_directory, os_errors, remove_tree, rename_new, write_new
-from lakemark.adapters.git.ledger import GitLedger, Remote, init
+from lakemark.adapters.git.ledger import GitLedger, Remote
+from lakemark.adapters.git.make import init
 from lakemark.adapters.git.nodes import NODES
 from lakemark.adapters.git.refs import tips
 from lakemark.adapters.git.trees import git_errors, opened, read_blob
