@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from lakemark.errors import LakemarkError
-from lakemark.model.ledger.run import RunState
+from lakemark.model.ledger.outline import Outline
 from lakemark.model.values.names import printable
 from lakemark.ports import Site, Verdict
 from lakemark.services.ledger import announced
@@ -49,7 +49,7 @@ def late_saves(site: Site) -> list[LateSave]:
         outline = site.ledger.outline(run)
         if not outline.closed or outline.closed_at is None or site.now() - outline.closed_at > FOR:
             continue
-        mine = list(_of(site, site.ledger.run(run), outline.closed_at))
+        mine = list(_of(site, outline, outline.closed_at))
         before = noted(site, run)
         kept = {Path(one.path): one for one in before if one.sort != LATE}
         late = {
@@ -61,21 +61,19 @@ def late_saves(site: Site) -> list[LateSave]:
     return found
 
 
-def _of(site: Site, state: RunState, closed_at: datetime) -> Iterator[LateSave]:
+def _of(site: Site, outline: Outline, closed_at: datetime) -> Iterator[LateSave]:
     seen: set[Path] = set()
-    for spooled in announced(site, state.run):
+    for spooled in announced(site, outline.run):
         if spooled.saved_at > closed_at:
             seen.add(spooled.path)
-            yield LateSave(run=state.run, path=spooled.path, since=spooled.saved_at)
+            yield LateSave(run=outline.run, path=spooled.path, since=spooled.saved_at)
     # Files are stamped by the machine's own clock, whatever a simulated one says.
-    for directory in () if site.simulated_clock else directories(site, state):
+    for directory in () if site.simulated_clock else directories(site, outline):
         bound = site.journal.directory(directory)
-        if bound is None or bound.run != state.run:
+        if bound is None or bound.run != outline.run:
             continue
-        with suppress(
-            LakemarkError
-        ):  # a directory that can't be looked into: of an open run that is said, this one is over
+        with suppress(LakemarkError):  # that one can't be looked into is said of an open run; this one is over
             for one in find_new(site, directory):
                 written = site.workspace.last_change(one.members or [one.path])
                 if one.verdict is Verdict.COMPLETE and one.path not in seen and written and written > closed_at:
-                    yield LateSave(run=state.run, path=one.path, since=written)
+                    yield LateSave(run=outline.run, path=one.path, since=written)
