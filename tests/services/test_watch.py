@@ -615,7 +615,8 @@ def test_hours_of_rounds_need_no_more_memory_than_the_first(world):
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert after - before < 44 * 500, f"{after - before} bytes more"  # less than an error's text in each round
+    # Less than an error's text in each round: 90 bytes and more. What is there is the site's newest entries, read once.
+    assert after - before < 64 * 500, f"{after - before} bytes more"
 
 
 def test_twenty_nodes_ask_the_data_s_server_about_as_often_as_one(world):
