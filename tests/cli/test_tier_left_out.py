@@ -81,3 +81,22 @@ def test_an_s3_tier_that_nobody_claimed_is_amber(trained):
     trained.tier("array: {class: warm, kind: s3, url: s3://nowhere/x, endpoint: http://127.0.0.1:9, region: us-east-1}")
     (one,) = [one for one in trained("status", "--json").json["problems"] if "the tier array" in one["what"]]
     assert (one["colour"], "tier init array" in one["next"]) == ("amber", True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("ls", "--tier", "nosuch"),
+        ("verify", "--tier", "nosuch"),
+        ("verify", "--tier", "nosuch", "--dry-run"),
+        ("replicate", "r1@300", "--to", "nosuch"),
+        ("release", "r1@300", "--from", "nosuch"),
+        ("restore", "r1@300", "--from", "nosuch", "--to", "back"),
+        ("commit", "out/step-300", "--run", "r1", "--step", "300", "--wait", "nosuch"),
+        ("tier", "rename", "cold", "nosuch"),
+    ],
+)
+def test_a_name_that_nobody_ever_gave_a_tier_is_an_argument(trained, words):
+    done = trained(*words, "--json")
+    assert (done.code, done.err.count("\n")) == (2, 1), done.err
+    assert "nosuch" in done.err

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakemark.errors import NotFound, Refused
+from lakemark.errors import Misconfigured, NotFound, Refused
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place
 from lakemark.ports import Quiet
@@ -155,7 +155,7 @@ def test_a_new_tier_of_the_old_name_gets_no_replica_of_the_renamed_one(world):
     ("what", "error", "why"),
     [
         (lambda site: rename_tier(site, "nothing", "hot"), NotFound, "knows no tier 'nothing'"),
-        (lambda site: rename_tier(site, "hot", "nothing"), NotFound, "there is no tier 'nothing'"),
+        (lambda site: rename_tier(site, "hot", "nothing"), Misconfigured, "there is no tier 'nothing'"),
         (lambda site: rename_tier(site, "warm", "cold"), Refused, "knows warm as"),
         (lambda site: rename_node(site, "node-a", "node-z"), Refused, "this node is node-a"),
         (lambda site: rename_node(site, "node-z", "node-a"), NotFound, "knows no node 'node-z'"),

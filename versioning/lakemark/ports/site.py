@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 
-from lakemark.errors import NotFound
+from lakemark.errors import Misconfigured, NotFound
 from lakemark.model.ledger.entry import Clock as ClockMark, Stamp
 from lakemark.model.ledger.run import Place
 from lakemark.model.tiers.moves import SKEW
@@ -185,12 +185,16 @@ class Site:
         return Stamp(at=at, node=self.node, actor=self.actor, request=request, clock=mark)
 
     def store(self, place: Place | str) -> CheckpointStore:
-        """The store of a tier name, or of a place: NotFound for an unknown one, or for another node's hot."""
+        """The store of a tier name, or of a place.
+
+        Raises Misconfigured for a name that lakemark.yaml has not, NotFound for a place of such a tier or another node's hot.
+        """
         name = place if isinstance(place, str) else place.tier
         found = self.tiers.get(name)
         if found is None:
             known = ", ".join(sorted(self.tiers))
-            raise NotFound(f"there is no tier {name!r}; this site has {known}", advice="See `lakemark tiers`.")
+            unknown = Misconfigured if isinstance(place, str) else NotFound
+            raise unknown(f"there is no tier {name!r}; lakemark.yaml has {known}", advice="See `lakemark tiers`.")
         if isinstance(place, Place) and place.node is not None and place.node != self.node:
             raise NotFound(
                 f"{name!r} of node {place.node} is not reachable from {self.node}", advice="Run this on that node."

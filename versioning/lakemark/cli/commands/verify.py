@@ -132,6 +132,8 @@ def _share(text: str) -> Fraction:
 
 def _would_read(here: Session, records: list[RecordState], tier: str | None) -> Answer:
     site = here.site
+    if tier is not None and all(place.tier != tier for found in records for place in found.replicas):
+        site.store(tier)
     said = [
         f"read {found.record.run}@{found.record.step} back from {place_text(place.tier, place.node)}"
         f" ({size(found.record.size_bytes)})"
