@@ -21,6 +21,7 @@ import pytest
 
 from lakemark.errors import Denied, LakemarkError, NotFound
 from lakemark.formats import recogniser
+from lakemark.formats.roles import of_key
 from lakemark.ports import Verdict
 from tests.formats.builders import save
 from tests.formats.jax_builders import MANIFEST, orbax, tree
@@ -394,3 +395,11 @@ def test_a_hundred_thousand_small_files(tmp_path):
     assert found[:3] == ["complete", "orbax", "100"]
     assert int(found[3]) > 100_000
     assert grew < 250 * 1024
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("word", ["optim", "dataloader", "model"])
+def test_a_key_of_many_digits_is_looked_at_once(word):
+    """Each digit more would double the time in which a pattern gives up that can split a number in all ways."""
+    assert of_key(f"{word}{'1' * 50}!") is None
+    assert of_key(f"{word}_{'1' * 20}_states") is of_key(word)

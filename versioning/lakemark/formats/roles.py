@@ -22,12 +22,12 @@ _SCHEDULER: Final = (
     r"|lr_?schedul\w*"
 )
 _OPTIMIZER: Final = (
-    r"(?:(?:last|master|main|fp32|base|\w+)_)?(?:optimizers?|optims?|opts?)(?:_?(?:states?|state_dicts?|history|\d+))*"
+    r"(?:(?:last|master|main|fp32|base|\w+)_)?(?:optimizers?|optims?|opts?)(?:_?(?:states?|state_dicts?|history|\d++))*"
     r"|chained_\d+|param_groups|scaler|grad_?scaler(?:_state(?:_dict)?)?|amp(?:_state)?|loss_scaler|exp_avg(?:_sq)?"
 )
 _DATALOADER: Final = (
     r"(?:\w+_)?(?:data_?loaders?|data_?iterators?|data_?iter|train_iterator|samplers?|data_?modules?|datasets?|dataset_state)"
-    r"(?:_?(?:states?|state_dicts?|\d+))*|loader_ckpt|loader|dl_state_dict"
+    r"(?:_?(?:states?|state_dicts?|\d++))*|loader_ckpt|loader|dl_state_dict"
 )
 _TRAINER: Final = (
     r"train_?(?:er|ing)?_?states?|trainer|training|loops?|callbacks?|(?:global_?|num_|total_)?(?:steps?|iterations?|iters?|updates?"
@@ -41,7 +41,7 @@ _CONFIG: Final = (
 )
 _WEIGHTS: Final = (
     r"(?:\w+_)?(?:model|module|network|net|weights|params|parameters|backbone|encoder|decoder|generator|discriminator|policy"
-    r"|actor|critic|ema|state_dict|teacher|student|adapter|lora)(?:_?(?:states?|state_dict|weights|ema|dict|\d+)|_[a-z])*"
+    r"|actor|critic|ema|state_dict|teacher|student|adapter|lora)(?:_?(?:states?|state_dict|weights|ema|dict|\d++)|_[a-z])*"
 )
 _KNOWN: Final = tuple(
     (role, re.compile(pattern, re.ASCII | re.IGNORECASE))
