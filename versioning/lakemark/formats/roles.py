@@ -22,6 +22,8 @@ _SCHEDULER: Final = (
     r"|lr_?schedul\w*"
 )
 _OPTIMIZER: Final = (
+    # `\d++` here and below: a repeated group that may split a run of digits tries every way to do so before it gives up.
+    # chained_0: Megatron-core's ChainedOptimizer; exp_avg: a file of Adam's own state, as DeepSpeed's universal checkpoints have.
     r"(?:(?:last|master|main|fp32|base|\w+)_)?(?:optimizers?|optims?|opts?)(?:_?(?:states?|state_dicts?|history|\d++))*"
     r"|chained_\d+|param_groups|scaler|grad_?scaler(?:_state(?:_dict)?)?|amp(?:_state)?|loss_scaler|exp_avg(?:_sq)?"
 )
@@ -31,6 +33,7 @@ _DATALOADER: Final = (
 )
 _TRAINER: Final = (
     r"train_?(?:er|ing)?_?states?|trainer|training|loops?|callbacks?|(?:global_?|num_|total_)?(?:steps?|iterations?|iters?|updates?"
+    # Counters of steps, samples and tokens are a trainer's state, nothing unknown.
     r"|epochs?|batch(?:es)?|samples?|tokens?)(?:_(?:seen|num|idx|index))?|progress|metrics?|best_\w+|\w*loss(?:es)?|history"
     r"|extra_state|timestamp|client_state|elapsed\w*|integrations|run_name|tokens_seen|ntokens_seen|algorithms|max_epochs"
     r"|last_epoch|logs?|checkpoint_version|version|pytorch-lightning_version|\w+_version|task_state|rerun_state_machine"
@@ -46,6 +49,7 @@ _WEIGHTS: Final = (
 _KNOWN: Final = tuple(
     (role, re.compile(pattern, re.ASCII | re.IGNORECASE))
     for role, pattern in (
+        # The first that fits. Weights are last: before `state_dict` their pattern takes any word, also optimizer_ and rng_.
         (Role.RNG, _RNG),
         (Role.SCHEDULER, _SCHEDULER),
         (Role.OPTIMIZER, _OPTIMIZER),
@@ -55,9 +59,12 @@ _KNOWN: Final = tuple(
         (Role.WEIGHTS, _WEIGHTS),
     )
 )
+# What scripts wrap everything in, as `{"app": AppState()}` of PyTorch's guide to DCP: the next component says what it is.
 _OUTER: Final = frozenset({"app", "state", "checkpoint", "ckpt", "train", "content", "_content", "root", "job"})
+# Longer keys are names of tensors or come from damaged files: no word that people use for a part of the state is as long.
 _LONGEST_WORD: Final = 64
 _WORD: Final = re.compile(
+    # _world_size_<n>_rank_<r>: verl's files of FSDP.
     r"(?P<word>[A-Za-z][A-Za-z_]*?)(?:_world_size_\d+)?(?:[-_]?(?:rank|step|iter|iteration))?[-_=]?\d*(?:-of-\d+)?\.\w+",
     re.ASCII,
 )
@@ -98,6 +105,7 @@ def _shared(rows: list[list[str]]) -> int:
     depth = 0
     while rows and all(len(parts) > depth + 1 for parts in rows):
         first = {parts[depth] for parts in rows}
+        # A shared component that names a role is no wrapping: an optimizer saved alone has `optimizer.` before every name.
         if len(first) > 1 or of_key(next(iter(first))) is not None:
             return depth
         depth += 1

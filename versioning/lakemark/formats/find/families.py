@@ -39,26 +39,33 @@ from lakemark.ports import Found
 GROUP: Final = "lakemark.formats"
 
 BUILT_IN: Final[tuple[Family, ...]] = (
+    # Folders of other frameworks' files, named by Ray: whoever is asked first has them.
     RayTrain(),
     T5X(),
+    # Before Flax's files: Flax and T5X save through it under their own names.
     Orbax(),
+    # NeMo's `weights/` are Megatron's, Megatron's files are DCP's; Lightning's names are common to NeMo 1 and so come later.
     Nemo(),
     Megatron(),
     NvrxLocal(),
     OlmoCore(),
+    # `global_step_<N>` with DCP in folders: before DeepSpeed's `global_step<N>` and plain DCP.
     ByteCheckpoint(),
     TorchCheckpointing(),
     Composer(),
     DeepSpeed(),
+    # Before the Trainer: files of the Trainer rule it out, and not the other way round.
     Accelerate(),
     HfTrainer(),
     Lightning(),
     Fairseq(),
+    # `step-<N>` with `sharded/` is an export of Hugging Face's layout, too.
     TitanExport(),
     HfExport(),
     TensorFlow(),
     Keras(),
     Flax(),
+    # What nearly all above have inside, so after them.
     Dcp(),
     DcpParts(),
     TorchFiles(),
@@ -77,6 +84,7 @@ def _loaded(entry: EntryPoint) -> Family:
         lacking = [name for name in ("claims", "step", "judge", "loose") if not callable(getattr(made, name, None))]
         if lacking:
             raise TypeError(f"it has no {lacking[0]}()")
+    # Importing a stranger's module may do anything, sys.exit() included.
     except (Exception, SystemExit) as error:
         raise Misconfigured(
             f"the checkpoint format {quoted(entry.name)} ({entry.value}) can't be loaded: {error!r}",
@@ -119,6 +127,7 @@ class Guarded:
     def _judged(self, path: Path, members: tuple[Path, ...], judge: Callable[[], Found]) -> Found:
         try:
             made = judge()
+            # A finding of another path would be committed, moved or removed in the place of this one.
             if made.path != path:
                 raise ValueError(f"asked of {path}, it speaks of {made.path}")
             _require_inside(path.parent, made.members)
@@ -128,6 +137,7 @@ class Guarded:
 
 
 def _number(step: object) -> int | None:
+    # Not True, which is an int, nor numpy's integers, which JSON does not know.
     return step if type(step) is int and step >= 0 else None
 
 

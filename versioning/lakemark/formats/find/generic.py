@@ -59,7 +59,9 @@ _ENDS: Final = (
     "incomplete",
     "inprogress",
 )
+# `best.pt`, `latest`, `last_model.pth`: overwritten at each save, so never a checkpoint of a step.
 _POINTER: Final = re.compile(r"(?:latest|last|best)(?:[-_][\w-]*)?(?:\.\w+)?", re.ASCII | re.IGNORECASE)
+# Those of them that may hold a path as text.
 _TEXT: Final = re.compile(r"(?:latest|last|best)(?:[-_][a-z_-]*)?(?:\.txt)?", re.ASCII | re.IGNORECASE)
 _MARKER: Final = re.compile(
     r"(?:_success|_complete|_?done|complete|commit_success|(?P<before>.+)\.(?:done|complete|success))(?:\.txt)?",
@@ -69,6 +71,7 @@ _RANK: Final = "rank"
 _SAFE: Final = ".safetensors"
 _OF_TENSORS: Final = (".pt", ".pth", ".bin", ".ckpt", _SAFE)
 _MOST_LOOKED_INTO: Final = 64
+# NVIDIA Triton's model repository.
 _OF_TRITON: Final = "config.pbtxt"
 """A model that is served: the folders beside it are its versions."""
 _READ: Final = frozenset({".safetensors", ".npz", ".pt", ".pth", ".ckpt", ".keras", ".h5", ".bin", ".pkl", ".json"})
@@ -87,10 +90,12 @@ class GenericFamily:
             if meant is None:
                 return False
             bare = meant.isdigit()
+        # `100/` with `step-7/` in it is a job's folder.
         elif numbered.is_run(name, folder.folders, folder.files):
             return False
         if bare:
             return _is_state(folder, year=numbered.is_year(step)) and not folder.parent.is_file(_OF_TRITON)
+        # Not yet filled it counts too where the search began: a save that has just made its folder must be waited for.
         return (folder.depth <= 1 and not _is_of_pictures(folder)) or _is_state(folder)
 
     def step(self, folder: Folder) -> int | None:
@@ -112,6 +117,7 @@ class GenericFamily:
                 yield Loose(
                     path=folder.path / name, names=(name,), judge=partial(_file, folder, name), step=_step(name)
                 )
+        # `best.pt` and `done` mean something beside checkpoints only.
         if steps or any(numbered.of_folder(name) is not None and not name.isdigit() for name in folder.folders):
             yield from (_one(folder, name) for name in folder.files if _POINTER.fullmatch(name) or _marks(name))
 
@@ -121,6 +127,7 @@ class GenericFamily:
             mode = os.lstat(path).st_mode
         except OSError as error:
             return _found(path, _step(path.name), Verdict.INCOMPLETE, f"it can't be read: {error.strerror}")
+        # A link is told of as one, wherever it leads.
         if stat.S_ISLNK(mode) or not stat.S_ISDIR(mode):
             return _file(Folder.of(path.parent), path.name)
         if _unfinished(path.name):
@@ -134,9 +141,11 @@ _SAYS_UNFINISHED: Final = "its name says that it is unfinished or left over"
 def _is_state(folder: Folder, *, year: bool = False) -> bool:
     """Whether a file in it, or in a folder of it that is no step of its own, looks like a model's state."""
     inside = folder.folders
+    # It would be taken with all the steps in it.
     if any(numbered.holds_checkpoints(name) for name in inside):
         return False
     files = list(folder.files)
+    # `2026/` may hold photographs and models alike: of a year only an optimizer says that it is a step.
     if not year and any(map(numbered.is_state, files)):
         return True
     if year:
@@ -158,6 +167,7 @@ def _folder(folder: Folder) -> Found:
         if kind is NameKind.FOLDER:
             continue
         count += 1
+        # The first is enough: nothing here says how much is missing.
         why = _wrong(folder, name, kind)
         if why:
             return _found(path, step, Verdict.INCOMPLETE, why)
@@ -168,11 +178,13 @@ def _folder(folder: Folder) -> Found:
     lacking += [hole for name, seen in sorted(ranks.items()) if name.endswith(_RANK) and (hole := holes(name, seen))]
     if lacking:
         return _found(path, step, Verdict.INCOMPLETE, lacking[0])
+    # DCP writes its metadata last, in whatever folder a script lets it.
     without = next((one for one in _dcp(folder) if not any(name.endswith(".metadata") for name in one.files)), None)
     if without is not None:
         return _found(path, step, Verdict.INCOMPLETE, f"{quoted(without.name)} has .distcp files and no .metadata")
     if not count:
         return _found(path, step, Verdict.INCOMPLETE, "it has no file yet")
+    # Only of what is named by a step: a person may keep an optimizer by itself.
     if step is not None and _without_weights(folder):
         return _found(path, step, Verdict.INCOMPLETE, "no weights")
     said = "" if step is not None else "; its name says no step"
@@ -187,6 +199,7 @@ def _told(folder: Folder, found: Found) -> Found:
     for name in names[:_MOST_LOOKED_INTO]:
         role = of_file(name)
         inside = set()
+        # A file called `model` often holds the optimizer as well; one called `optimizer` holds no model.
         if role in (None, Role.WEIGHTS):
             inside = {Role.WEIGHTS.value} if name.endswith(_SAFE) else told(folder, [name]).present
         present |= inside
@@ -241,6 +254,7 @@ def _file(folder: Folder, name: str) -> Found:
         return _found(path, None, Verdict.POINTER, "a link")
     if kind is not NameKind.FILE:
         return _found(path, step, Verdict.INCOMPLETE, "neither a file nor a directory")
+    # `best_model_100.pt` says its step and is a checkpoint.
     if step is None and _POINTER.fullmatch(name):
         return _pointer(folder, name)
     if _marks(name):
@@ -283,6 +297,7 @@ def _pointer(folder: Folder, name: str) -> Found:
         text = folder.text(name, longest_bytes=4096).strip()
     except (Unreadable, OSError):
         return _found(folder.path / name, None, Verdict.POINTER, "its name says that it is whatever is newest or best")
+    # Scripts may write more below it, such as a loss.
     target = text.splitlines()[0] if text else ""
     return points(folder.path / name, target, step=_step(target.rstrip("/").rpartition("/")[2]))
 
@@ -297,6 +312,7 @@ def _marked(name: str) -> int | None:
 
 
 def _unfinished(name: str) -> re.Match[str] | None:
+    # The patterns below try every split of a name, and this is asked of each file there is.
     if not _MAYBE_UNFINISHED.search(name):
         return None
     return _UNFINISHED.fullmatch(name) or _LEFT_OVER.fullmatch(name)

@@ -17,7 +17,9 @@ from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.ports import Baked, Placed, Pointer, Range
 
 _LONGEST_POINTER_BYTES: Final = 2**20
+# The Trainer writes its keys sorted: the best checkpoint comes before the long history.
 _LOOKED_AT_BYTES: Final = 2**20
+# By pattern and not by JSON: only the first of a long file is read.
 _BEST: Final = re.compile(r'"best_model_checkpoint"\s*:\s*("(?:[^"\\]|\\.){1,8000}")')
 _COMMITTED: Final = re.compile(r"Checkpoint commit was successful to (?P<place>\S.*?)\s*", re.DOTALL)
 _LATEST_OF_RAY: Final = re.compile(
@@ -54,6 +56,7 @@ def _beside(placed: Placed) -> dict[Path, dict[str, Neighbour]]:
     found: dict[Path, dict[str, Neighbour]] = {}
     folder = placed.path.parent
     while folder == placed.root or placed.root in folder.parents:
+        # A pointer that this very job moved aside says how the run was kept; what lies there now wins over it.
         moved = placed.aside / folder.relative_to(placed.root)
         found[folder] = _listed(moved, aside=True) | _listed(folder, aside=False)
         folder = folder.parent
@@ -72,6 +75,7 @@ def _listed(path: Path, *, aside: bool) -> dict[str, Neighbour]:
 def _neighbour(folder: Folder, name: str, kind: Kind, *, aside: bool) -> Neighbour:
     text = target = ""
     try:
+        # Other files are never opened: they may be checkpoints of any size.
         if kind is Kind.FILE and pointers.TEXTS.fullmatch(name):
             text = folder.text(name, longest_bytes=_LONGEST_POINTER_BYTES)
         elif kind is Kind.LINK:
@@ -87,7 +91,9 @@ def _baked(placed: Placed) -> Iterator[Baked]:
     match = _BEST.search(text)
     if match and isinstance(best := _json(match[1]), str):
         file = placed.path / "trainer_state.json"
+        # Where it would lie now: the Trainer's checkpoints lie side by side.
         yield Baked(file=file, path=best, now=placed.path.parent / Path(best).name)
+    # Orbax marks the step and each item.
     for name in ("", *inside.folders):
         folder = inside.sub(name) if name else inside
         match = _COMMITTED.fullmatch(_start(folder, "commit_success.txt"))

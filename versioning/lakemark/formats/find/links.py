@@ -57,9 +57,11 @@ def judge_link(link: Link, steps: Mapping[str, int | None], parents: Container[s
     """
     target = link.target
     why = f"symlink -> {target}"
+    # By text: the target is not looked at, so links in a ring, or into the dark of a hung mount, cost nothing.
     meant = os.path.normpath(f"{link.at}/{target}" if not target.startswith("/") else target)
     if meant in steps:
         return pointer(link.path, target, framework=FRAMEWORK, step=steps[meant], why=why)
+    # A link elsewhere that is called `latest` is of some other program.
     beside = os.path.normpath(link.at) in parents or LASTS.fullmatch(link.name) is not None
     if _NAMES.fullmatch(link.name) and beside and _checkpoint_like(link.name, target):
         return pointer(link.path, target, framework=FRAMEWORK, why=f"{why}, which is no checkpoint here")

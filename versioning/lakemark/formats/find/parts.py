@@ -20,6 +20,7 @@ from lakemark.formats.rules.unfinished import unfinished
 from lakemark.formats.torch import megatron, sharded
 from lakemark.model.checkpoints.parts import Facts, PartFile, Rank
 
+# `.index` belongs to TensorFlow or to others; JSON is read where a framework needs it.
 _NOT_READ: Final = (".index", ".json")
 _INDEX_BYTES: Final = 1 << 20
 _LONGEST_JSON_BYTES: Final = 16 * 2**20
@@ -37,6 +38,7 @@ _OFFLOADED: Final = re.compile(r"offloaded_tensors/rank(\d{1,7})/.+", re.ASCII |
 _WORLD: Final = ("dp_world_size", "mp_world_size", "zero_optimization.stage", "zero_optimization.mics_shard_size")
 _LEGACY: Final = re.compile(r"mp_rank_(\d{1,7})(?:_(\d{1,7}))?(?:_(\d{1,7}))?/(.+)\.pt", re.ASCII | re.DOTALL)
 _MODEL: Final = "model_optim_rng"
+# Where one rank has it, each that has a model has it.
 _OF_EACH_RANK: Final = frozenset({"distrib_optim"})
 _SPLIT: Final = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size")
 _PROCESS: Final = re.compile(r"(.*?)(ocdbt\.process_|array_metadatas/process_)(\d{1,7})(/.*)?", re.ASCII | re.DOTALL)
@@ -78,12 +80,14 @@ def facts(
     part = _Part(folder, sorted(name for name, kind in folder.walk() if kind is NameKind.FILE))
     files = _files(part, digests or {})
     left = unfinished(part.names)
+    # On this node. What another node's part has left, that one says itself.
     part.problems.extend(f"temporary file {name} left" for name in left)
     part.problems.extend(
         headers.problems(folder, [name for name in part.names if name not in left and not name.endswith(_NOT_READ)])
     )
     for name, ranks in sets.per_rank(part.names).items():
         part.members[name].update((rank,) for rank in ranks)
+    # By the beginning: `composer-fsdp`, `megatron-dist` and such share rules, and a collector takes only what it finds.
     for prefix, collect in _COLLECTORS:
         if framework.startswith(prefix):
             collect(part)
@@ -123,6 +127,7 @@ def _sharded(part: _Part) -> None:
         data = sharded.DATA.fullmatch(last)
         own = sharded.RANKS_METADATA.fullmatch(last)
         if data:
+            # Either will do, on any node: the first rank's `.metadata`, or this rank's own.
             part.want(f"{at}{slash}.metadata", f"{at}{slash}__{int(data[1])}.metadata")
         if own:
             part.members[f"{at}{slash}__<rank>.metadata"].add((int(own[1]),))
@@ -133,6 +138,7 @@ def _sharded(part: _Part) -> None:
 def _index(part: _Part, name: str, prefix: str) -> None:
     try:
         metadata = dcp_metadata.read(part.folder, name)
+        # Nodes that hold a copy each must hold the same one: other bytes are of another save.
         part.metadata[name] = _digest(part.folder, name)
     except dcp_metadata.TooLarge:
         return  # then only the ranks' names are known
@@ -143,6 +149,7 @@ def _index(part: _Part, name: str, prefix: str) -> None:
         if path.startswith("/") or ".." in path.split("/"):
             part.problems.append(f"{name} names {path[:200]!r}, which lies outside of it")
         else:
+            # Ranks' own metadata may name the same file: it must be as long as the longest of them says.
             part.needed[f"{prefix}{path}"] = max(least, part.needed.get(f"{prefix}{path}", 0))
 
 
@@ -160,6 +167,7 @@ def _dcp(part: _Part) -> None:
 
 def _olmo(part: _Part) -> None:
     part.want("model_and_optim/.metadata", "model_and_optim/__0.metadata")
+    # Rank 0 writes these, and each of them is needed by `dir_is_checkpoint`.
     part.want(".metadata.json")
     part.want("train/rank0.pt")
     first = next((name for name in part.names if name.startswith("train/rank")), None)
@@ -172,13 +180,16 @@ def _olmo(part: _Part) -> None:
 def _megatron(part: _Part) -> None:
     """torch_dist: `common.pt` up to core 0.16, later its content lies in the data files; `metadata.json` with either."""
     for name in (megatron.COMMON, megatron.CONFIG):
+        # Of rank 0: no other part can have it with other contents.
         if name in part.names:
             part.members[name].add((0,))
     said = _json(part, megatron.CONFIG) if megatron.CONFIG in part.names else None
     if isinstance(said, dict) and said.get("sharded_backend") == "torch_dist":
         part.want(".metadata", "__0.metadata")
+    # `metadata.json` follows `common.pt` wherever there is one.
     part.together[megatron.COMMON, megatron.CONFIG] = None
     if dcp_metadata.NAME in part.names and (listed := _names(part.folder)):
+        # The layout since 2026: no `common.pt`, and `metadata.json` all the same.
         if any(name.startswith("common_state") for name in listed):
             part.want(megatron.CONFIG)
         else:
@@ -202,8 +213,10 @@ def _deepspeed(part: _Part) -> None:
         if match:
             part.members["offloaded_tensors"].add((int(match[1]),))
     models = [name for name in part.names if _DEEPSPEED[0][1].fullmatch(name)]
+    # A node may hold optimizer states alone; then another must have the first rank's model.
     if not part.members.get("model_states"):
         part.want("mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_model_states.pt")
+    # Each says the same of the whole world.
     for name in models[:1]:
         said = integers(part.folder, name, _WORLD)
         _world(part, said, partitioned=name.startswith("zero_pp_rank_"))
@@ -212,8 +225,10 @@ def _deepspeed(part: _Part) -> None:
 def _world(part: _Part, said: Mapping[str, int], *, partitioned: bool) -> None:
     """How many files of each kind there must be. Not with MiCS, whose shards repeat; nor model ranks of a pipeline."""
     dp, mp = said.get("dp_world_size", 0), max(said.get("mp_world_size", 1), 1)
+    # Nothing is claimed of numbers that can't be right.
     if dp < 1 or said.get("zero_optimization.mics_shard_size", 0) > 0:
         return
+    # Each stage of a pipeline counts as a model rank, and the file does not say how many there are.
     if not part.members.get("layers"):
         part.counts["model_states"] = dp * mp if partitioned else mp
     if said.get("zero_optimization.stage", 0) > 0 or part.members.get("optim_states"):
@@ -226,6 +241,7 @@ def _legacy(part: _Part) -> None:
     for name in part.names:
         match = _LEGACY.fullmatch(name)
         if match:
+            # Names of two and three numbers are other ranks than those of one: tuples of different length never meet.
             rank = tuple(int(one) for one in match.groups()[:3] if one is not None)
             part.members[match[4]].add(rank)
             kinds.add(match[4])
@@ -250,6 +266,7 @@ def _legacy(part: _Part) -> None:
 
 def _orbax(part: _Part) -> None:
     """By item: its tree, its merged store, and what each process wrote; where arrays are folders, each array."""
+    # A step of items has it; an item that is a step by itself need not.
     if any(name.startswith("_CHECKPOINT_METADATA") or "/" in name for name in part.names):
         part.want("_CHECKPOINT_METADATA")
     for name in part.names:
@@ -259,6 +276,7 @@ def _orbax(part: _Part) -> None:
             item = match[1]
             part.members[f"{item}{match[2]}*"].add((int(match[3]),))
             part.want(f"{item}_METADATA")
+            # The merged manifest is the first process's work, and may lie on its node alone.
             if match[2].startswith("ocdbt"):
                 part.want(f"{item}{match[2]}{match[3]}/{ocdbt.MANIFEST}")
                 part.want(f"{item}{ocdbt.MANIFEST}")
@@ -282,6 +300,7 @@ def _tree(part: _Part, prefix: str, name: str) -> None:
     value = _json(part, name)
     if not isinstance(value, dict):
         return
+    # Without the key a store is looked for; `checkpoint` is what older ones have instead.
     if value.get("use_ocdbt", True):
         part.want(f"{prefix}{ocdbt.MANIFEST}", f"{prefix}checkpoint")
         return
@@ -294,6 +313,7 @@ def _tree(part: _Part, prefix: str, name: str) -> None:
             part.problems.append(f"{name}: JSON empty, cut or damaged")
             return
         if stored and not leaf["value_metadata"].get("skip_deserialize"):
+            # Zarr 2 or 3; a small array of old lies in `checkpoint` itself.
             part.want(*(f"{array}/{meta}" for meta in zarr.METADATA), f"{prefix}checkpoint")
 
 

@@ -23,14 +23,17 @@ from lakemark.formats.rules.family import Accompanied, Family, Loose, pointer
 from lakemark.model.checkpoints.manifest import Role
 from lakemark.ports import Found, Skip, Unreadable, Verdict
 
+# A run's checkpoints lie a few folders below what is watched; data and environments are deep.
 _DEEPEST: Final = 8
 _NEIGHBOURS: Final = 3
+# Layouts without a last file that says the end: only the steps beside one tell what it lacks.
 _UNMARKED: Final = frozenset({"generic", "safetensors", "dcp", "accelerate", "ray-train"})
 _REMOVING: Final = frozenset({"accelerate", "ray-train"})
 """What removes old saves file by file in any order: Accelerate before it makes a new one, Ray after it."""
 _PASSED_OVER: Final = frozenset({".lakemark-aside", ".git", "__pycache__", "node_modules", "site-packages"})
 
 
+# A folder that went during the search is no problem to tell of.
 _GONE: Final = frozenset(map(os.strerror, (errno.ENOENT, errno.ENOTDIR)))
 
 
@@ -67,11 +70,14 @@ class FrameworkRecogniser(Layouts):
     def find(self, root: Path, *, skip: Skip = _nothing, unreadable: Unreadable | None = None) -> Iterator[Found]:
         """Of what it read it keeps the finds alone."""
         self._seen.forget()
+        # All are known before the first is judged: a save is compared with the steps on both sides.
         candidates, links = self._candidates(Folder.of(root), unreadable)
         beside = _Beside(candidates)
+        # `skip` first: what is known already is not opened again.
         results = [beside.compared(one.judge(), one) for one in candidates if not skip(one.paths)]
         steps = _steps(candidates)
         parents = {os.path.normpath(one.path.parent) for one in candidates}
+        # Where nothing was found most links are of other programs.
         likely = links if candidates else [link for link in links if LASTS.fullmatch(link.name)]
         results.extend(found for link in likely if (found := judge_link(link, steps, parents)))
         yield from sorted(results, key=_order)
@@ -83,6 +89,7 @@ class FrameworkRecogniser(Layouts):
         except PermissionError as error:
             raise _denied(path) from error
         except OSError as error:
+            # A prefix, as TensorFlow's checkpoints have, names no file and is one all the same.
             found = self._loose_one(path)
             if found is None:
                 raise NotFound(f"{quoted(str(path))}: {error.strerror}", advice="Check the path.") from error
@@ -99,6 +106,7 @@ class FrameworkRecogniser(Layouts):
         pending = [root]
         while pending:
             folder = pending.pop()
+            # Before its folders: a set of files may account for folders as well, such as Flax's `_gda`.
             loose = list(self._loose(folder))
             _tell(folder, unreadable)
             candidates.extend(map(_of_loose, loose))
@@ -107,14 +115,17 @@ class FrameworkRecogniser(Layouts):
             for name in folder.folders:
                 if name in taken:
                     continue
+                # Not `folder.sub`, which would be kept: of a tree of a million folders only finds stay in memory.
                 inside = Folder(f"{folder.at.rstrip('/')}/{name}", folder.depth + 1)
                 family = self._family(inside)
                 if family is not None:
                     candidates.append(_of_folder(family, inside))
+                # A claimed folder is never entered: what lies in a step belongs to it.
                 elif inside.depth < _DEEPEST:
                     pending.append(inside)
                 else:
                     _tell(inside, unreadable)
+        # By step, and those without one last: answers do not depend on the order of a search.
         candidates.sort(key=lambda one: (one.step is None, one.step or 0, str(one.path)))
         return candidates, links
 
@@ -125,6 +136,7 @@ class FrameworkRecogniser(Layouts):
         taken: set[str] = set()
         for family in (*self.families, self.last):
             for one in family.loose(folder):
+                # A name has one owner, the family that was asked first.
                 if taken.isdisjoint(one.names):
                     taken.update(one.names)
                     yield one
@@ -134,6 +146,7 @@ class FrameworkRecogniser(Layouts):
         seen = self._seen.of(path.parent)
         known = seen.loose is not None
         one = (seen.loose or seen.note(self._loose(seen.folder))).get(path)
+        # It may be younger than what was remembered: a name that is not found is looked for once more.
         if one is None and known:
             seen = self._seen.of(path.parent, anew=True)
             one = seen.note(self._loose(seen.folder)).get(path)
@@ -149,6 +162,7 @@ class FrameworkRecogniser(Layouts):
 
     def _folder(self, path: Path) -> Found:
         folder = Folder.of(path)
+        # Lists all of it: a part that may not be read must end in Denied and not in a verdict on the rest.
         for _ in folder.walk():
             pass
         if folder.problem:
@@ -158,6 +172,7 @@ class FrameworkRecogniser(Layouts):
             return self.last.anything(path)
         one = _of_folder(family, folder)
         judged = found = one.judge()
+        # Most often the nearest step on each side decides; the wider look is for where it would change the verdict.
         for count in (1, _NEIGHBOURS):
             found = _Beside([one, *self._neighbours(family, one, count)]).compared(judged, one)
             if found.verdict is judged.verdict:
@@ -174,6 +189,7 @@ class FrameworkRecogniser(Layouts):
         for numbers in (range(at - 1, -1, -1), range(at, len(rows))):
             names = (rows[number][1] for number in numbers)
             likely = (one.path.parent / name for name in names if name != one.path.name)
+            # Another family may claim a neighbour: it counts as a step of the run all the same.
             alike = (Folder.of(path, depth=1) for path in likely if _kind(path) == _kind(one.path))
             claimed = ((theirs, folder) for folder in alike if (theirs := self._family(folder)) is not None)
             yield from islice((_of_folder(theirs, folder) for theirs, folder in claimed), count)
@@ -185,6 +201,7 @@ class _Beside:
     def __init__(self, candidates: Sequence[_Candidate]) -> None:
         self._alike: dict[tuple[Path, bool], list[_Candidate]] = defaultdict(list)
         for one in candidates:
+            # Files are compared by their own families, which see the whole set.
             if one.folder is not None and one.step is not None:
                 self._alike[_kind(one.path)].append(one)
         for beside in self._alike.values():
@@ -198,14 +215,17 @@ class _Beside:
 
         The first is compared with the next: of what a model consists, that one can't have more.
         """
+        # What is wrong by itself needs no comparison.
         if found.verdict is not Verdict.COMPLETE or one.path not in self._at:
             return found
         beside, at = self._alike[_kind(one.path)], self._at[one.path]
         if len(beside) == 1:
             return found
         mine, other = self._counts(one), self._counts(beside[at - 1 if at else 1])
+        # The checkpoint says itself how many ranks there are: fewer than before is a smaller job.
         if found.ranks_told:
             other = {name: count for name, count in other.items() if name not in sets.SPLIT}
+        # The first has none before it, but a model does not grow: its parts are compared with the next.
         why = sets.short(mine, other) if at else sets.short_of_model(mine, other)
         if why is None and found.framework in _UNMARKED:
             window = beside[max(at - _NEIGHBOURS, 0) : at + _NEIGHBOURS + 1]
@@ -215,6 +235,7 @@ class _Beside:
             return found if why is None else replace(found, verdict=Verdict.INCOMPLETE, why=why)
         if why is None:
             return found
+        # The next step is just as short: the run goes on so, and it is noted only.
         if at + 1 < len(beside) and self._counts(beside[at + 1]) == mine:
             return replace(found, notes=(*found.notes, why))
         return replace(found, verdict=Verdict.INCOMPLETE, why=why, notes=(*found.notes, why))
@@ -248,6 +269,7 @@ def _steps(candidates: Iterable[_Candidate]) -> dict[str, int | None]:
 
 
 def _of_folder(family: Family, folder: Folder) -> _Candidate:
+    # The folder as it was listed is not kept in `judge`: it is listed anew when it is judged, maybe much later.
     at, depth, path = folder.at, folder.depth, folder.path
     beside = family.beside(folder) if isinstance(family, Accompanied) else ()
 

@@ -35,12 +35,14 @@ class SeenFolder:
         for one in candidates:
             for path in (one.path, *one.members):
                 loose.setdefault(path, one)
+        # Taken after they were listed; the folder's own was taken before, so a change during the listing shows.
         self.states |= {at: _state(at) for at in self.folder.listed()}
         self.loose = loose
         return loose
 
     def steps_of(self, family: Family, passed_over: Iterable[str]) -> list[tuple[int, str]]:
         """(step, name) of all folders in it whose names say a step to the family, whether or not it claims them."""
+        # By identity: families need not be hashable, and live as long as the recogniser.
         rows = self.steps.get(id(family))
         if rows is None:
             names = (name for name in self.folder.folders if name not in passed_over)
@@ -87,4 +89,5 @@ def _state(at: str) -> _State | None:
         found = os.lstat(at)
     except OSError:
         return None
+    # ctime too: a tool that sets mtime back, as rsync and tar do, can't hide a change.
     return found.st_ino, found.st_mtime_ns, found.st_ctime_ns

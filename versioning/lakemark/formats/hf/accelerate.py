@@ -24,6 +24,7 @@ _OF_TRAINER: Final = frozenset(
     {"trainer_state.json", "training_args.bin", "scheduler.pt", "rng_state.pth", "rng_state_0.pth"}
 )
 _NEXT: Final = frozenset({"optimizer.bin", "scheduler.bin", "dl_state_dict.bin", "custom_checkpoint_0.pkl"})
+# DeepSpeed's tag is the model's name there: `pytorch_model`, with its number from the second model on.
 _TAG: Final = re.compile(r"pytorch_model(?:_\d+)?", re.ASCII)
 _OF_TENSORS: Final = (".bin", ".safetensors", ".pt", ".pth", ".pkl", ".ckpt")
 _OF_DIFFUSERS: Final = "diffusion_pytorch_model"
@@ -42,27 +43,33 @@ class Accelerate(OfFolders):
 
     def claims(self, folder: Folder) -> bool:
         files = folder.files
+        # `random_states_<r>.pkl` is nobody else's name.
         if "pkl" in folder.suffixes and any(
             name.startswith("random_states_") and name.endswith(".pkl") for name in files
         ):
             return not left_over(folder.name)
         tagged = any(_TAG.fullmatch(name) and deepspeed.holds_states(folder.sub(name)) for name in folder.folders)
         sharded = tagged or any(hf_files.fsdp_role_of(name) is Role.WEIGHTS for name in folder.folders)
+        # `checkpoint-<N>` with FSDP's folders is the Trainer's, which has its own files soon.
         ours = tagged or _NAMED.fullmatch(folder.name) is None
         if sharded and ours and _OF_TRAINER.isdisjoint(files):
             return not left_over(folder.name)
+        # In Accelerate's order of writing the model comes first, then the optimizer, then the schedule.
         started = not _FIRST.isdisjoint(files) or sharded
         second = folder.has_file("scheduler.bin") or folder.has_file("optimizer.bin")
         if started and second and _OF_TRAINER.isdisjoint(files):
             return not left_over(folder.name)
         if numbered.of_folder(folder.name) is None or not _OF_TRAINER.isdisjoint(files):
             return False
+        # Scripts of diffusers: the model lies in folders before Accelerate writes anything.
         if not files and _NAMED.fullmatch(folder.name):
             return any(name.startswith(_OF_DIFFUSERS) for one in folder.folders for name in folder.sub(one).files)
         counted = _COUNTED.fullmatch(folder.name) is not None
+        # Its own name, and the first file of a save, or what safetensors writes before it.
         if counted and (started or unfinished(files)):
             return True
         likely = [name for name in files if name.endswith(_OF_TENSORS)]
+        # A hook that saves the model elsewhere: then every file of tensors must be one of Accelerate's.
         return not _NEXT.isdisjoint(files) and all(
             hf_files.role_of(name) not in (None, Role.WEIGHTS) for name in likely
         )
@@ -78,6 +85,7 @@ class Accelerate(OfFolders):
         counted = _COUNTED.fullmatch(folder.name)
         if counted:
             contents.notes.append(f"{counted[1]} counts saves, not steps")
+        # A save's number: whoever compares it with steps must know.
         return replace(contents.found(FRAMEWORK, self.step(folder)), counted=counted is not None)
 
 
@@ -85,6 +93,7 @@ def _check(contents: Contents) -> None:
     contents.check_shards()
     if not any(role is Role.WEIGHTS and not name.endswith(".json") for name, role in contents.roles.items()):
         contents.problems.append("no weights")
+    # The schedule is written after the optimizer.
     if contents.has(Role.SCHEDULER) and not contents.has(Role.OPTIMIZER):
         contents.problems.append("no optimizer, and the scheduler is there")
     ranks = sets.per_rank(contents.files).get("random_states", set())
@@ -93,6 +102,7 @@ def _check(contents: Contents) -> None:
     else:
         _check_ranks(contents, ranks)
     for name, numbers in sets.per_rank(contents.files).items():
+        # Told above, with how many ranks there must be.
         hole = None if name == "random_states" else sets.holes(name, numbers)
         if hole:
             contents.problems.append(hole)
@@ -100,6 +110,7 @@ def _check(contents: Contents) -> None:
 
 def _check_ranks(contents: Contents, ranks: set[int]) -> None:
     hole = sets.holes("random_states", ranks)
+    # The last rank's missing file leaves no hole in the numbers: other files of each rank tell how many there are.
     others = max([*contents.ranks.values(), *_per_rank_files(contents)], default=0)
     contents.ranks["random_states"] = len(ranks)
     if hole is not None:

@@ -34,8 +34,10 @@ class HfExport(OfFolders):
         started = not _FIRST.isdisjoint(files) or any(
             "-of-" in name and name.endswith(".safetensors") for name in files
         )
+        # An optimizer beside the model is a trainer's folder, and its family was asked before.
         if not started or any(hf_files.role_of(name) not in (Role.WEIGHTS, Role.CONFIG, None) for name in files):
             return False
+        # Last, as it looks at all names: a run's folder may be named by a number and keep its last model beside the steps.
         return not any(map(numbered.holds_checkpoints, folders)) and not numbered.is_run(folder.name, folders, files)
 
     def step(self, folder: Folder) -> int | None:
@@ -49,6 +51,7 @@ class HfExport(OfFolders):
         if not any(role is Role.WEIGHTS and not name.endswith(".json") for name, role in contents.roles.items()):
             contents.problems.append("no weights")
         adapters = {name.rpartition("/")[0] for name in contents.files if name.rpartition("/")[2].startswith(_ADAPTER)}
+        # Of each adapter: peft keeps further ones in folders.
         configs = {f"{inside}/{_ADAPTER_CONFIG}".lstrip("/") for inside in adapters}
         contents.problems.extend(f"no {config} (written last)" for config in sorted(configs.difference(contents.files)))
         return contents.found(FRAMEWORK, self.step(folder))

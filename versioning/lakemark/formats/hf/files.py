@@ -11,6 +11,7 @@ from lakemark.formats.torch import deepspeed, sharded
 from lakemark.model.checkpoints.manifest import Role
 
 _WEIGHTS: Final = re.compile(
+    # rank<r>-of-<w>-: XLA, where each rank saves its part.
     r"(?:rank\d+-of-\d+-)?(?:model|pytorch_model|tf_model|flax_model|adapter_model|diffusion_pytorch_model|pytorch_lora_weights"
     r"|pytorch_custom_diffusion_weights|value_head|rust_model)(?:[-._].*)?\.(?:safetensors|bin|h5|msgpack|pt|pth|ot)"
     r"(?:\.index\.json)?|.+\.safetensors(?:\.index\.json)?|learned_embeds.*\.bin",
@@ -20,6 +21,7 @@ _OTHERS: Final = (
     (
         Role.OPTIMIZER,
         re.compile(
+            # `optimizer.pt_<ranks>`: model-parallel ranks append their numbers.
             r"optimizer(?:_\d+)?(?:_rank\d+)?\.(?:pt|bin)(?:_[\d_]+)?|rank\d+-of-\d+-optimizer\.pt|.+_optim_states\.pt",
             re.ASCII,
         ),
@@ -46,6 +48,7 @@ _DCP_FOLDERS: Final = (
 def role_of(name: str) -> Role | None:
     """Of a file by its name, folders before it aside; None where the name tells nothing."""
     base = name.rpartition("/")[2]
+    # Weights are asked last: their pattern takes any `.safetensors`.
     for role, pattern in _OTHERS:
         if pattern.fullmatch(base):
             return role
@@ -62,6 +65,7 @@ def contents_of(folder: Folder) -> Contents:
     contents = Contents(folder)
     for name in contents.files:
         role = role_of(name)
+        # A temporary file has the role of none: what it will be is not there.
         if role is not None and name not in contents.unfinished:
             contents.roles[name] = role
     for inside in folder.folders:

@@ -32,6 +32,7 @@ _EVIDENCE: Final = frozenset(
         "pytorch_model_fsdp.bin", "optimizer.bin", "modules.json",
     }
 )  # fmt: skip
+# Files of ranks and of XLA, whose names have numbers in them and so are in no list.
 _OF_STATE: Final = frozenset({Role.WEIGHTS, Role.OPTIMIZER, Role.SCHEDULER, Role.RNG})
 _LONGEST_STATE_BYTES: Final = 64 * 2**20
 
@@ -46,6 +47,7 @@ class HfTrainer(OfFolders):
     """
 
     def claims(self, folder: Folder) -> bool:
+        # A common name: both of the Trainer's own files must be there.
         if folder.name == _OF_HUB:
             return folder.has_file(STATE) and folder.has_file(ARGUMENTS)
         return _NAME.fullmatch(folder.name) is not None and (
@@ -63,6 +65,7 @@ class HfTrainer(OfFolders):
         _check(contents)
         step = self.step(folder)
         said, metrics = _check_state(contents, step)
+        # Some releases 4.3x of transformers wrote here and renamed.
         if folder.name.startswith("tmp-"):
             why = "; ".join(["tmp- prefix", *contents.problems])
             return temporary(folder.path, FRAMEWORK, step, why, roles=contents.roles)
@@ -74,6 +77,7 @@ def _check(contents: Contents) -> None:
     weights = [name for name, role in contents.roles.items() if role is Role.WEIGHTS and not name.endswith(".json")]
     if not weights:
         contents.problems.append("no weights")
+    # DeepSpeed's files hold the optimizer's state and may hold the schedule.
     if not any(deepspeed.holds_states(contents.folder.sub(name)) for name in contents.folder.folders):
         _check_pair(contents)
     _check_ranks(contents)
@@ -99,10 +103,12 @@ def _check_ranks(contents: Contents) -> None:
     count = told.get("num_processes", 0)
     ranks = sets.per_rank(contents.files).get("rng_state", set())
     if not ranks:
+        # With `save_only_model` no rank saves random states.
         if count and contents.has(Role.OPTIMIZER) and (count > 1 or not contents.has(Role.RNG)):
             contents.problems.append(f"no rng_state of {count} ranks")
         return
     hole = sets.holes("rng_state", ranks)
+    # A number in the name says that there are at least two processes: one alone writes `rng_state.pth`.
     world = max([2, count, *contents.ranks.values()])
     contents.ranks["rng_state"] = len(ranks)
     contents.ranks_told = contents.ranks_told or count == len(ranks)
@@ -125,8 +131,10 @@ def _check_state(contents: Contents, step: int | None) -> tuple[int | None, dict
         contents.problems.append(f"{STATE}: no state of a trainer")
         return None, {}
     said, best = state.get("global_step"), state.get("best_model_checkpoint")
+    # Noted, not judged: the folder may have been renamed by hand; the Trainer itself goes by the state.
     if isinstance(said, int) and step is not None and said != step:
         contents.notes.append(f"{STATE} says step {said}")
+    # It would lead `load_best_model_at_end` to where the run was before.
     if isinstance(best, str) and best.startswith("/") and Path(best).parent != contents.folder.path.parent:
         contents.notes.append(f"{STATE} names the best checkpoint by an absolute path: {best[:500]!r}")
     whole = said if isinstance(said, int) and said >= 0 else None

@@ -22,12 +22,15 @@ from lakemark.ports import Found
 FRAMEWORK: Final = "flax-legacy"
 ARRAYS: Final = "_gda"
 METADATA: Final = zarr.METADATA[0]
+# Steps may be floats, `checkpoint_1e-05`: the `-` in one is no end of a prefix.
 _NAME: Final = re.compile(
     r"(?P<prefix>(?:.*(?:_|(?<!\de)-))?)(?P<step>\d{1,18}(?:\.\d+)?(?:e[+-]?\d+)?)", re.ASCII | re.DOTALL
 )
 _USUAL: Final = "checkpoint_"
+# Of a TrainState and of the dicts that Flax's guides save; a map's first key lies in its first bytes.
 _FIRST_KEYS: Final = (b"step", b"params", b"opt_state", b"target", b"state", b"model", b"optimizer", b"batch_stats")
 _PEEK_BYTES: Final = 24
+# First bytes of msgpack maps that are not empty: fixmap, map 16, map 32.
 _MAPS: Final = frozenset({*range(0x81, 0x90), 0xDE, 0xDF})
 
 
@@ -46,6 +49,7 @@ class Flax(OfFiles):
             name = f"{prefix}tmp"
             beside = f"{name}{ARRAYS}"
             if folder.has_file(name) or folder.has_folder(beside):
+                # The arrays are written under the temporary name as well.
                 names = tuple(one for one in (name, beside) if one in folder.kinds)
                 judge = partial(temporary, folder.path / names[0], FRAMEWORK, None, "checkpoint_tmp")
                 yield Loose(path=folder.path / names[0], names=names, judge=judge)
@@ -54,6 +58,7 @@ class Flax(OfFiles):
 def whole_step(text: str) -> int | None:
     """A step as Flax writes it; None for one that is no whole number."""
     number = float(text)
+    # A float has 53 bits: a large whole step must not go through one.
     return int(text) if text.isdigit() else int(number) if number.is_integer() and number < 10**18 else None
 
 
@@ -64,6 +69,7 @@ def _is_flax(folder: Folder, name: str, prefix: str) -> bool:
             start = stream.read(_PEEK_BYTES)
     except (Unreadable, OSError):
         return prefix == _USUAL
+    # Anybody's file may end in a number; `checkpoint_<N>` without a suffix is Flax's.
     if prefix == _USUAL:
         return not start or start[0] in _MAPS
     return start[:1] != b"" and start[0] in _MAPS and any(key in start for key in _FIRST_KEYS)
@@ -88,6 +94,7 @@ def _without_file(folder: Folder) -> Iterator[Loose]:
             step = whole_step(match["step"])
             why = [f"only the arrays of several processes ({beside}/) are there, not {name}, which comes last"]
             members = (folder.path / beside,)
+            # Never whole, so nothing need be opened.
             judge = partial(found, folder.path / name, FRAMEWORK, step, why, members=members)
             yield Loose(path=folder.path / name, names=(beside,), members=members, step=step, judge=judge)
 
@@ -101,6 +108,7 @@ def _judged(folder: Folder, name: str, step: int | None) -> Found:
         return found(path, FRAMEWORK, step, [str(error)], possible=sorted(told(()).possible))
     arrays = folder.has_folder(beside)
     problems = [told_by.problem] if told_by.problem else []
+    # Lost, or left behind by a copy of the file alone.
     if told_by.placeholders and not arrays:
         problems.append(f"{len(told_by.placeholders)} arrays of several processes, but no {beside}/")
     roles = told(_leaves(told_by.keys))
@@ -128,6 +136,7 @@ def _array_problems(folder: Folder, beside: str, names: Sequence[str], wanted: I
     inside: dict[str, list[str]] = defaultdict(list)
     for name in names:
         inside[name.rpartition("/")[0]].append(name)
+    # A folder without `.zarray` is an array whose writing was cut.
     missing = sorted(set(wanted).difference(at for at, files in inside.items() if f"{at}/{METADATA}" in files))
     if missing:
         yield f"{len(missing)} arrays missing: {beside}/{missing[0]}" + (", …" if len(missing) > 1 else "")

@@ -38,6 +38,7 @@ _OF_ITEM: Final = re.compile(r"d|ocdbt[._].*|array_metadatas", re.ASCII)
 _JSON: Final = re.compile(r"(?:.*/)?(?:_sharding|metadata|metrics|array_metadatas/process_\d+)", re.ASCII | re.DOTALL)
 _ALONE: Final = frozenset({"best", "last", "latest", "final", "initial", "init", "checkpoint", "ckpt"})
 _OF_PROCESS: Final = "ocdbt.process_"
+# A step has a few items; a folder of a thousand that happens to end in a digit is not looked through.
 _LOOKED_AT: Final = 64
 _LONGEST_STEP_BYTES: Final = 4 * 2**20
 _SHOWN: Final = 4
@@ -48,13 +49,16 @@ class Orbax:
 
     def claims(self, folder: Folder) -> bool:
         name = folder.name
+        # Before any marker: 0.12 writes `commit_success.txt` into the temporary folder, before the rename.
         if TEMPORARY in name:
             return True
         kinds = folder.kinds
+        # `_METADATA` alone is a name of others, too: something else of an item must be beside it.
         if STEP in kinds or ("_METADATA" in kinds and not _ITEM.isdisjoint(kinds.keys() - {"_METADATA"})):
             return True
         if not name[-1:].isdigit() or not _NAME.fullmatch(name):
             return False
+        # Files of an item whose `_METADATA` was lost or is yet to come.
         if any(one in kinds for one in _BEGUN) or _has_data(folder):
             return True
         return any(map(folder_is_item(folder), folder.folders[:_LOOKED_AT]))
@@ -69,6 +73,7 @@ class Orbax:
         names = list(folder.walk())
         files = [name for name, kind in names if kind is NameKind.FILE]
         folders = [name for name, kind in names if kind is NameKind.FOLDER]
+        # Items have temporary names of their own inside the step: one that is left was cut.
         left = [name for name in folders if TEMPORARY in name.rpartition("/")[2]]
         locks = unfinished(files)
         handlers, of_step = _step(folder)
@@ -105,6 +110,7 @@ class Orbax:
 
 def step_of(name: str) -> int | None:
     """Of a folder's name, without what says that it is temporary."""
+    # `<N>.orbax-checkpoint-tmp-<time>` of older ones ends in another number.
     match = _NAME.fullmatch(name.partition(TEMPORARY)[0].partition(_PENDING)[0])
     return int(match[1]) if match else None
 
@@ -117,6 +123,7 @@ class folder_is_item:  # noqa: N801 - a function with a folder bound to it
 
     def __call__(self, name: str) -> bool:
         meant = name.partition(TEMPORARY)[0]
+        # Items are named by words; numbers inside a folder are steps of a run.
         if name[-1:].isdigit() or meant[-1:].isdigit():
             return False
         kinds = self._folder.sub(name).kinds
@@ -146,12 +153,14 @@ def _step(folder: Folder) -> tuple[dict[str, str], list[str]]:
         return {}, [f"{STEP}: not what Orbax writes"]
     handlers = value.get("item_handlers")
     items = {str(item): str(by) for item, by in handlers.items()} if isinstance(handlers, dict) else {}
+    # null until it is committed; metadata without the key say nothing of it.
     committed = value.get("commit_timestamp_nsecs", 0) is not None
     return items, [] if committed else ["no commit_timestamp_nsecs"]
 
 
 def _missing(files: list[str], handlers: Collection[str]) -> Iterator[str]:
     """Items without a file, and a step that says of itself that it is there and holds none."""
+    # The marker alone, without what it marks, is what a removal or a copy may leave.
     there = {name.partition("/")[0] for name in files if name.rpartition("/")[2] != COMMITTED}
     yield from (f"the item {item} is missing" for item in handlers if item not in there)
     if there <= OF_STEP:
@@ -163,6 +172,7 @@ def _without_step(files: list[str], items: Items) -> list[str]:
 
     Where there are no weights either, nothing says that this is all.
     """
+    # Whoever writes these is new enough to have written metadata first; an older step without any may be whole.
     of_items = {name.rpartition("/array_metadatas/")[0] for name in files if "array_metadatas/process_" in name}
     told = {name.rpartition("/")[0] for name in files if name.rpartition("/")[2] == STEP}
     alone = [at for at in sorted(of_items) if told.isdisjoint({at, *above(at)})]
@@ -179,16 +189,19 @@ def _uncommitted(folder: Folder, files: list[str], folders: list[str], handlers:
     marked = {name.rpartition("/")[0] for name in files if name.rpartition("/")[2] == COMMITTED}
     if not marked:
         return []
+    # A user's own folder with a checkpoint saved into each part.
     alone = STEP not in files and all(f"{at}/{STEP}" in files for at in marked if "/" not in at)
     problems = [] if "" in marked or alone else [f"no {COMMITTED}"]
     problems += [f"{at}/{COMMITTED} is empty".lstrip("/") for at in sorted(marked) if not _has_bytes(folder, at)]
     with_marked = {at.rpartition("/")[0] for at in marked if at}
     for at in folders:
         above, _, name = at.rpartition("/")
+        # Beside the items that the step names lies what the user added, unless it looks like Orbax's.
         if not above and handlers and name not in handlers and not any(one.startswith(f"{at}/_") for one in files):
             continue
         if above in with_marked and at not in marked and TEMPORARY not in name and not _OF_ITEM.fullmatch(name):
             problems.append(f"{at}: no {COMMITTED}")
+    # A marker that was copied without what it speaks of.
     filled = {name.rpartition("/")[0] for name in (*files, *folders) if name.rpartition("/")[2] != COMMITTED}
     problems += [f"{at}: nothing but {COMMITTED}" for at in sorted(marked - filled)]
     return problems
@@ -210,6 +223,7 @@ def _has_bytes(folder: Folder, at: str) -> bool:
 def _notes(folder: Folder, files: list[str]) -> list[str]:
     notes = []
     if folder.has_file(COMMITTED):
+        # Its text is an absolute path, wrong after a restore elsewhere; nothing in it is believed.
         notes.append(f"{COMMITTED} names the place it was saved at")
     if folder.has_folder("process_metadata") or any(name.startswith("ocdbt.process_replica_") for name in files):
         notes.append("one node's part of an emergency checkpoint")

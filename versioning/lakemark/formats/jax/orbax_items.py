@@ -16,7 +16,9 @@ from lakemark.formats.rules.state_trees import TreeRoles, role_of, told
 from lakemark.model.checkpoints.manifest import Role
 
 _TREE: Final = "_METADATA"
+# A msgpack file of 0.6 and before. Also the folder of an item's only array.
 _AGGREGATE: Final = "checkpoint"
+# What stands in that file for an array that lies elsewhere.
 _PLACEHOLDER: Final = "PLACEHOLDER://"
 _TEXTS: Final = "_strings.json"
 DATA: Final = "d"
@@ -29,10 +31,12 @@ OF_STEP: Final = frozenset({"_CHECKPOINT_METADATA", "commit_success.txt", "orbax
 _OF_PROCESS: Final = "ocdbt.process_"
 _LONGEST_TREE_BYTES: Final = 16 * 2**20
 _SHOWN: Final = 3
+# Leaves of other types, such as strings and empty nodes, have no array in the store.
 _ON_DISK: Final = frozenset({"jax.Array", "np.ndarray", "scalar"})
 _OF_ARRAYS: Final = ("PyTree", "Standard", "Array", "RandomKey")
 """In the names of the handlers that keep arrays."""
 _HANDLERS: Final = (
+    # By a word in the class's name: modules moved between versions, names stayed.
     ("RandomKey", Role.RNG),
     ("grain", Role.DATALOADER),
     ("Iterator", Role.DATALOADER),
@@ -79,9 +83,11 @@ class Items:
         for name in files:
             at, _, last = name.rpartition("/")
             by_folder[at].append(last)
+        # Processes make their stores before anything says what the item is.
         begun = {at.rpartition("/")[0] for at in folders if at.rpartition("/")[2].startswith(_OF_PROCESS)}
         begun |= {at.rpartition("/")[0] for at in folders if _is_data(at, by_folder)}
         holding = {at for at in by_folder if _holds_tree(at, by_folder)} | begun
+        # An array's folder inside an item is not another item.
         holding |= {
             at
             for at in _with_arrays(by_folder, folders)
@@ -93,11 +99,14 @@ class Items:
 
     def roles(self, handlers: Mapping[str, str]) -> dict[str, str]:
         """File -> role. Of files that hold several, weights; of arrays in folders of their own, what their names say."""
+        # Only without OCDBT is an array a folder whose name says what it is; a store mixes all.
         apart = {tree.at for tree in self.trees if tree.ocdbt is False}
+        # The step is its own item: saved without a CheckpointManager.
         single = {tree.at for tree in self.trees} == {""}
         roles = {name: str(_role(name, handlers, apart, single=single)) for name in self.files}
         with_arrays = {tree.at.partition("/")[0] for tree in self.trees}
         for name, role in roles.items() if not single else ():
+            # An item without arrays is no model, whatever it is called.
             if role == Role.WEIGHTS and name.partition("/")[0] not in with_arrays:
                 roles[name] = str(Role.CONFIG if name.rpartition("/")[2] in _OF_JSON else Role.OTHER)
         return roles
@@ -184,6 +193,7 @@ def _of_item(item: str, handlers: Mapping[str, str]) -> Role:
     for word, role in _HANDLERS:
         if word in by:
             return role
+    # `state`, `default`, `items`: names that say nothing are the training state.
     named = role_of((item,))
     return Role.WEIGHTS if named in (None, Role.OTHER) else named
 
@@ -194,6 +204,7 @@ def _role(name: str, handlers: Mapping[str, str], apart: set[str], *, single: bo
         return Role.OTHER
     role = Role.WEIGHTS if single else _of_item(item, handlers)
     inside, array = ("", item) if single else (item, rest.partition("/")[0])
+    # `opt_state.0.mu.kernel/`: the keys of the leaf, joined.
     if role is Role.WEIGHTS and inside in apart and "." in array:
         return role_of(array.split(".")) or Role.WEIGHTS
     return role
@@ -210,6 +221,7 @@ def _tree(folder: Folder, at: str, by_folder: Mapping[str, Sequence[str]]) -> _T
             tree.ocdbt = False
         elif _TREE not in names:
             tree.problems.append(f"no {name}")
+        # A longer one is not read: nothing is said of what it holds then, nor against it.
         if _TREE in names and folder.size_bytes(name) <= _LONGEST_TREE_BYTES:
             _fill(tree, json.loads(folder.text(name, longest_bytes=_LONGEST_TREE_BYTES)))
     except (Unreadable, OSError) as error:
@@ -236,11 +248,13 @@ def _fill(tree: _Tree, value: Any) -> None:  # noqa: ANN401 - JSON
     keys = {name: tuple(str(key["key"]) for key in leaf["key_metadata"]) for name, leaf in leaves.items()}
     tree.leaves = tuple(keys.values())
     tree.texts = any(leaf["value_metadata"].get("value_type") == "string" for leaf in leaves.values())
+    # What the aggregate file names has to be in the store, and no more than that.
     if tree.aggregated:  # small arrays may lie in that file instead
         return _options(tree, value)
     tree.stored = tuple(
         ".".join(keys[name])
         for name, leaf in leaves.items()
+        # Marked as not to be read back: nothing of it need be in the store.
         if leaf["value_metadata"].get("value_type") in _ON_DISK and not leaf["value_metadata"].get("skip_deserialize")
     )
     return _options(tree, value)
@@ -259,6 +273,7 @@ def _problems(
     inside = f"{tree.at}/" if tree.at else ""
     own = [at for at in folders if at.startswith(f"{inside}{_OF_PROCESS}") and "/" not in at[len(inside) :]]
     names = by_folder.get(tree.at, ())
+    # Only strings or nothing at all: no store is made for these.
     if tree.leaves and not tree.stored and not tree.aggregated and not own and ocdbt.MANIFEST not in names:
         if tree.texts and _TEXTS not in names:
             yield f"no {inside}{_TEXTS}"
@@ -274,6 +289,7 @@ def _store_problems(
     """Of the store of one item: what its merged tree names, and each file by itself, also of those the processes wrote."""
     inside = f"{tree.at}/" if tree.at else ""
     stores = (tree.at, *own)
+    # The first process joins the others' stores at the end of a save, by a manifest of its own.
     if ocdbt.MANIFEST not in by_folder.get(tree.at, ()):
         yield f"no {inside}{ocdbt.MANIFEST}: what the processes wrote was not put together"
     if not any(one.startswith(f"{at}/{data}".lstrip("/")) for one in by_folder for at in stores for data in _DATA):
@@ -294,11 +310,13 @@ def _tree_problems(folder: Folder, tree: _Tree, inside: str) -> Iterator[str]:
     try:
         store = ocdbt_tree.read(folder, tree.at)
     except (ocdbt_tree.Unknown, Unreadable):
+        # Of a later version nothing is claimed.
         return  # said of the file itself
     except ocdbt_tree.OcdbtDamaged as error:
         yield str(error)
         return
     lacking = list(ocdbt_tree.lacking(folder, tree.at, store))
+    # A cut tree lacks arrays as well: the file that is missing says it better.
     yield from lacking or _not_stored(tree, inside, store.arrays)
 
 
@@ -315,6 +333,7 @@ def _array_problems(folder: Folder, tree: _Tree, inside: str, by_folder: Mapping
     chunks: dict[str, list[str]] = defaultdict(list)
     for at, names in by_folder.items():
         above = at
+        # Chunks may lie deeper than their array: `c/0/1` of Zarr 3, or a separator `/`.
         while len(above) > len(inside) and above not in arrays:
             above = above.rpartition("/")[0]
         if above in arrays:

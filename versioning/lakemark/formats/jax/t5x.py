@@ -41,10 +41,13 @@ class T5X:
         match = _NAME.fullmatch(name) if name[-1:].isdigit() else None
         if not match:
             return False
+        # `<name>.tmp-<seconds>` without the usual prefix may be anybody's.
         if match["tmp"] and name.startswith(_USUAL):
             return True
         arrays = any(one.startswith(("target.", "state.param_states.")) for one in folder.folders)
+        # The iterator of the dataset may come before the first array.
         begun = any(_ITERATOR.fullmatch(one) for one in folder.files) or {_STATE, _PINNED} <= set(folder.files)
+        # T5X of later years saves through Orbax, under the same names.
         return (arrays or begun) and _OF_ORBAX.isdisjoint(folder.kinds)
 
     def step(self, folder: Folder) -> int | None:
@@ -69,6 +72,7 @@ class T5X:
             *(f"{name}: {why}" for name in files if name.endswith(".json") and (why := broken(folder, name))),
             *([f"it can't be read: {folder.problem}"] if folder.problem else []),
         ]
+        # It asks for the step to be kept, and is nothing that training needs.
         roles.pop(_PINNED, None)
         notes = [_PINNED] if folder.has_file(_PINNED) else []
         return found(
@@ -105,8 +109,10 @@ def _state_problems(folder: Folder) -> list[str]:
         return [f"{_STATE}: {error}"]
     if told.problem:
         return [f"{_STATE}: {told.problem}"]
+    # A small model lies in the msgpack file itself.
     if not any(name.startswith("target.") for name in folder.folders) and not any("target" in key for key in told.keys):
         return ["no target, which is the model"]
+    # Paths are of the place it was written at: only their last part is right here.
     named = {text.rstrip("/").rpartition("/")[2] for text in told.texts}
     missing = sorted(name for name in named if name.startswith(("target.", "state.")) and not folder.has_folder(name))
     return [f"{len(missing)} arrays missing: {', '.join(missing[:_SHOWN])}"] if missing else []
@@ -135,6 +141,7 @@ def _dataset_problems(folder: Folder, files: Iterable[str]) -> Iterator[str]:
             yield f"{name.partition('.data-')[0]}: no index"
         if name.endswith(".index") and not any(one.startswith(f"{name[:-6]}.data-") for one in own):
             yield f"{name[:-6]}: no data"
+        # Not by its footer: an iterator's state is small, and an empty file is what a cut leaves.
         if name.endswith(".index") and not _has_bytes(folder, name):
             yield f"{name} is empty"
 

@@ -22,7 +22,9 @@ from lakemark.formats.roles import of_names
 from lakemark.model.checkpoints.manifest import Role
 
 NAME: Final = ".metadata"
+# A chunk of a tensor takes about 195 bytes of it (measured): this is room for 2.7 million of them.
 LARGEST_BYTES: Final = 512 * 2**20
+# About 40 MB at 25 bytes for an entry.
 _MOST_CACHED_ENTRIES: Final = 1_500_000
 _MOST_CACHED: Final = 64
 
@@ -63,6 +65,7 @@ class DcpMetadata:
     def needed_bytes(self) -> dict[str, int]:
         """Data file -> how long it must be at least."""
         longest = [0] * len(self.paths)
+        # Chunks lie in no order of their offsets: a file must reach to the end of whichever lies last.
         for path, offset, length in zip(self._path, self._offset, self._length, strict=True):
             longest[path] = max(longest[path], offset + length)
         return dict(zip(self.paths, longest, strict=True))
@@ -108,6 +111,7 @@ def ranges(metadata: DcpMetadata, wanted: Collection[str]) -> dict[str, list[tup
 def read(folder: Folder, name: str = NAME) -> DcpMetadata:
     """Raises Unreadable, Unfit (damaged, cut), TooLarge (more than `LARGEST_BYTES`)."""
     status = folder.stat(name)
+    # A save to the same place renames a new file over this one: another inode, so what is known of the old one is not found.
     key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     known = _CACHE.get(key)
     if known is not None:
@@ -130,11 +134,15 @@ def parse(stream: BinaryIO, *, limit_bytes: int = LARGEST_BYTES) -> DcpMetadata:
     return reader.made()
 
 
+# Letters of protocols 4 and 5: h, j GET from the memo; ) EMPTY_TUPLE; \x81 NEWOBJ; \x94 MEMOIZE; } EMPTY_DICT; ( MARK.
+# An object is made and gets a dict of its fields: u sets them, b gives them to it.
 _NEW: Final = rb"(?:h.|j....)\)\x81\x94\}\x94\("
 _GET: Final = rb"(h.|j....)"
 _SMALL: Final = rb"(?:K.|M..|J....)"
+# torch.Size is a tuple that REDUCE calls the class with; the same sizes come again from the memo.
 _NEW_SIZE: Final = rb"(?:h.|j....)(?:" + _SMALL + rb"{1,3}[\x85-\x87]|\(" + _SMALL + rb"{4,8}t)\x94\x85\x94R\x94"
 _SIZE: Final = rb"(?:(" + _NEW_SIZE + rb")|h.|j....)"
+# A LONG1 says its own length, which a pattern can't follow: the match is tried and `_integer` checks it.
 _OFFSET: Final = rb"(K.|M..|J....|\x8a[\x04-\x08].{4,8}?)"
 _CHUNK: Final = re.compile(_NEW + _GET + _SIZE + _GET + _SIZE + b"ub", re.DOTALL)
 _TEXT: Final = rb"(?:(h.|j....)|\x8c(.)([\x20-\x7e]+)\x94)"
@@ -144,6 +152,7 @@ _ENTRY: Final = re.compile(
     re.DOTALL,
 )  # fmt: skip
 _FIELDS: Final = frozenset({"fqn", "relative_path", "offset", "length"})
+# `MetadataIndex.__init__` sets `offset` only where there is one: what is no tensor has none.
 _KEYS: Final = (
     ("fqn", "index", "offset", "relative_path", "offset", "length"),
     ("fqn", "index", None, "relative_path", "offset", "length"),
@@ -181,17 +190,21 @@ class _Reader(PickleReader):
             if type(key) is str and key in _FIELDS:
                 fields = stack[start - 1]
                 if type(fields) is not dict:
+                    # Opaque so far: the few fields that are wanted make a dict of ours, which BUILD leaves for the object.
                     fields = stack[start - 1] = {}
                 fields[key] = value
             elif type(value) is dict and (info := _info(value)):
                 self._add(_named(key), info)
 
     def _add(self, index: _Index | None, info: _Info) -> None:
+        # A hostile file may say anything; array("Q") raises for these, and the sum of both must stay below 2^63.
         if not (0 <= info.offset < 1 << 62 and 0 <= info.length < 1 << 62):
             raise Unfit(f"an entry of {info.length} bytes at {info.offset}")
+        # No name: an array has no None, and no table of names is so long.
         name = 0xFFFFFFFF
         if index is not None:
             name = self._names.setdefault(index.fqn, len(self._names))
+            # Seen for the first time: what it is, is kept once for all its chunks.
             if name == len(self._tensors):
                 self._tensors.append(index.tensor)
         names, paths, offsets, lengths = self._columns
@@ -202,11 +215,13 @@ class _Reader(PickleReader):
 
     def shortcut(self, data: bytes, at: int) -> int:
         """Runs of chunks and of entries, in the very opcodes that CPython's pickler writes for them: five times as fast."""
+        # The memo's numbers are given by counting MEMOIZEs: what is jumped over must count as if each had been read.
         chunks = 0
         while (match := _CHUNK.match(data, at)) and self._are_chunk_keys(match[1], match[3]):
             self.memoized += 2 + 3 * (match[2] is not None) + 3 * (match[4] is not None)
             at = match.end()
             chunks += 1
+        # Chunks are items of a list: each leaves one value, which APPENDS takes away.
         if chunks:
             self.stack.extend([OPAQUE] * chunks)
             return at
@@ -217,12 +232,14 @@ class _Reader(PickleReader):
     def _entry(self, match: re.Match[bytes]) -> bool:
         """Whether it was one after all."""
         row = match.groups()
+        # All entries of one file get their keys from the same places of the memo: compared once by meaning, then as bytes.
         if (row[0], row[4], row[5], row[7], row[11], row[13]) != self._keys and not self._are_keys(row):
             return False
         fqn, path = self._read_text(row[1:4]), self._read_text(row[8:11])
         offset, length = _integer(row[12]), _integer(row[14])
         if fqn is None or path is None or offset is None or length is None:
             return False
+        # Two MEMOIZEs, of the object and its dict, come before the first text; a torch.Size that is new has three.
         at = self.memoized + 2
         if row[1] is None:
             self.keep(at, fqn)
@@ -248,6 +265,7 @@ class _Reader(PickleReader):
         said = tuple(None if token is None else self.memo.get(_index(token)) for token in tokens)
         if said not in _KEYS:
             return False
+        # From here on entries whose keys are the same bytes are known without looking into the memo.
         self._keys = tokens
         return True
 
@@ -304,6 +322,7 @@ class _Cache:
     def put(self, key: tuple[int, ...], metadata: DcpMetadata) -> None:
         with self._lock:
             self._kept[key] = metadata
+            # The last is kept whatever its size: a commit asks for it several times.
             while len(self._kept) > 1 and (
                 len(self._kept) > _MOST_CACHED or sum(map(len, self._kept.values())) > _MOST_CACHED_ENTRIES
             ):
@@ -318,6 +337,7 @@ def _merged(rows: list[tuple[int, int]]) -> list[tuple[int, int]]:
     joined: list[tuple[int, int]] = []
     for offset, length in rows:
         start, size = joined[-1] if joined else (0, -1)
+        # Ranges that touch or overlap are read in one go.
         if size >= 0 and offset <= start + size:
             joined[-1] = (start, max(size, offset + length - start))
         else:

@@ -10,7 +10,9 @@ from enum import Enum
 from pathlib import Path
 from typing import BinaryIO, Final
 
+# The texts that are read whole are pointers, configurations and states of trainers.
 _LONGEST_TEXT_BYTES: Final = 4 * 2**20
+# Links are not followed, so this ends only what is nested on purpose or by a script that went wrong.
 _DEEPEST: Final = 64
 _APPLE_DOUBLE: Final = "._"
 _LISTED: Final = frozenset({"kinds", "files", "folders", "links", "suffixes"})
@@ -68,6 +70,7 @@ class Folder:
 
     def __getattr__(self, name: str) -> object:
         """Called for what is not there yet: a search makes a million of these, and a property costs at every look."""
+        # Without this a missing attribute of a subclass, or copy() and pickle, would list the folder.
         if name not in _LISTED:
             raise AttributeError(name)
         self._list()
@@ -80,10 +83,12 @@ class Folder:
                 for entry in entries:
                     try:
                         found[entry.name] = NameKind.FILE if entry.is_file(follow_symlinks=False) else _kind(entry)
+                    # It went while the folder was listed, or its file system can't say what it is.
                     except OSError:
                         found[entry.name] = NameKind.OTHER
         except OSError as error:
             self.problem = error.strerror or "it can't be listed"
+        # Sorted: what is found first, and so every answer, must not depend on the order of a file system.
         names = sorted(name for name in found if not name.startswith(_APPLE_DOUBLE))
         self.kinds = {name: found[name] for name in names}
         self.files = tuple([name for name in names if found[name] is NameKind.FILE])
@@ -122,8 +127,10 @@ class Folder:
             inside, folder = pending.pop()
             for name, kind in folder.kinds.items():
                 yield f"{inside}{name}", kind
+                # One that lies deeper is named, and nothing in it is.
                 if kind is NameKind.FOLDER and folder.depth - self.depth < _DEEPEST:
                     pending.append((f"{inside}{name}/", folder.sub(name)))
+            # A part that may not be read makes the whole unjudged: files in it could be cut.
             self.problem = self.problem or folder.problem
 
     def stat(self, name: str) -> os.stat_result:
@@ -141,9 +148,11 @@ class Folder:
     def open(self, name: str) -> Iterator[BinaryIO]:
         """A regular file to read from, never through a link, never waiting for a pipe. Raises Unreadable."""
         try:
+            # O_NONBLOCK: opening a pipe that nobody writes to would wait for ever; of a regular file it changes nothing.
             descriptor = os.open(f"{self.at}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise Unreadable(f"it can't be read: {error.strerror}") from error
+        # Of what was opened, not of the name: the name may mean something else by now.
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise Unreadable("it is no regular file")
@@ -154,6 +163,7 @@ class Folder:
         """A small text file, undecodable bytes replaced. Raises Unreadable, also for one that is longer."""
         with self.open(name) as stream:
             longer = os.fstat(stream.fileno()).st_size > longest_bytes
+            # One more than allowed: a file that grows while it is read is seen to be too long.
             content = b"" if longer else stream.read(longest_bytes + 1)
         if longer or len(content) > longest_bytes:
             raise Unreadable(f"it is longer than {longest_bytes} bytes")

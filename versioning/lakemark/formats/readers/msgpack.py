@@ -13,7 +13,9 @@ from typing import BinaryIO, Final
 _MOST_VALUES: Final = 1_000_000
 _MOST_KEYS: Final = 100_000
 _DEEPEST: Final = 256
+# As deep as roles are told from keys (`rules.state_trees`).
 _KEYS_DOWN_TO: Final = 4
+# Keys, names of arrays and paths are shorter; anything longer is a payload.
 _LONGEST_TEXT_BYTES: Final = 512
 _SCALARS: Final = {
     **dict.fromkeys((0xC0, 0xC2, 0xC3), 0),
@@ -21,6 +23,7 @@ _SCALARS: Final = {
     **dict.fromkeys((0xCD, 0xD1, 0xD4), 2),
     **dict.fromkeys((0xCA, 0xCE, 0xD2), 4),
     **dict.fromkeys((0xCB, 0xCF, 0xD3), 8),
+    # Extensions of fixed length, 0xD4 to 0xD8, have a byte for their type besides.
     0xD5: 3,
     0xD6: 5,
     0xD7: 9,
@@ -65,6 +68,7 @@ class _Open:
 
     @property
     def at_key(self) -> bool:
+        # Keys and values take turns, and a map begins with twice as many as it says: at an even number a key is next.
         return self.is_map and self.left % 2 == 0
 
 
@@ -73,6 +77,7 @@ def outline(stream: BinaryIO, size_bytes: int, *, placeholder: str = "//GDAPlace
     result = MsgpackOutline()
     try:
         end = _Walk(stream, size_bytes, result, placeholder).run()
+        # It can only be longer: a shorter one was cut, and that was raised on the way.
         if end != size_bytes:
             result.problem = f"{size_bytes} bytes, its structure ends at {end}"
     except _Cut as why:
@@ -100,10 +105,12 @@ class _Walk:
         if counted is not None:
             left, is_map = counted
             if left:
+                # Nothing recurses here; the limit keeps a file of a million opening bytes from a million open containers.
                 if len(self._open) >= _DEEPEST:
                     raise _Cut(f"nested deeper than {_DEEPEST}")
                 self._open.append(_Open(left, is_map))
                 return False
+            # An empty container is over at once.
             return self._done("")
         return self._done(self._payload(first))
 
@@ -126,6 +133,7 @@ class _Walk:
         if first in _SCALARS:
             self._skip(_SCALARS[first])
             return ""
+        # 0xC1 is the one byte that the format never uses.
         if first not in _SIZED:
             raise _Cut("no msgpack")
         width, besides = _SIZED[first]
@@ -147,6 +155,7 @@ class _Walk:
             if top.left:
                 return False
             self._open.pop()
+            # The container that was closed is a value of the next outer one, and no text.
             text = ""
         return True
 
@@ -155,9 +164,11 @@ class _Walk:
             self._result.keys.add(tuple(one.key for one in self._open if one.is_map))
 
     def _note_text(self, top: _Open, text: str) -> None:
+        # Flax keeps arrays of several processes, Orbax those of an aggregate file, elsewhere, and writes their names here.
         if text.startswith(self._placeholder):
             if len(self._result.placeholders) < _MOST_KEYS:
                 self._result.placeholders.add(text.removeprefix(self._placeholder))
+        # T5X: `{"driver": "zarr", "kvstore": {"path": …}}` in the place of an array names its folder.
         elif top.key == "path" and len(self._result.texts) < _MOST_KEYS:
             self._result.texts.add(text)
 
@@ -168,6 +179,7 @@ class _Walk:
         return self._bytes(length).decode(errors="replace") if length else ""
 
     def _bytes(self, length: int) -> bytes:
+        # At most 512 bytes are ever asked for here, whatever the file says.
         found = self._read(length)
         if len(found) < length:
             raise _Cut(f"cut: {self._size} bytes, more follow by its own lengths")
@@ -175,6 +187,7 @@ class _Walk:
         return found
 
     def _skip(self, length: int) -> None:
+        # A seek beyond the end succeeds: only this comparison sees that the file is cut.
         if self._at + length > self._size:
             raise _Cut(f"cut: {self._size} bytes, its structure needs {self._at + length}")
         self._stream.seek(length, 1)

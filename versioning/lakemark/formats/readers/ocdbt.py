@@ -45,8 +45,10 @@ def data_problem(folder: Folder, name: str) -> str | None:
             for _ in range(_MOST_NODES):
                 stream.seek(at)
                 head = stream.read(_HEAD_BYTES)
+                # A value, which says nothing of its length, or the end: what follows can't be told.
                 if not head.startswith(_NODES) or len(head) < _HEAD_BYTES:
                     return None
+                # At least the head: a length of 0 in a hostile file must not keep the loop in its place.
                 at += max(int.from_bytes(head[4:], "little"), _HEAD_BYTES)
                 if at > size_bytes:
                     return f"{name}: {size_bytes} bytes, it needs {at}"

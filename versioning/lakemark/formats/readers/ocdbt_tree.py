@@ -23,6 +23,7 @@ _NODE: Final = b"\x0c\xdb\x20\xde"
 _HEAD_BYTES: Final = 12
 _CHECKSUM_BYTES: Final = 4
 _SINGLE: Final = 0
+# Of all nodes together, unpacked. Each counts as often as it is named, so a tree that names one node a million times ends too.
 _MOST_BYTES: Final = 64 * 2**20
 _LONGEST_PATH_BYTES: Final = 65_535
 _DEEPEST: Final = 16
@@ -72,6 +73,7 @@ def read(folder: Folder, at: str) -> Tree:
         pending = list(_roots(manifest))
         while pending:
             place = pending.pop()
+            # Needed even if it can't be read: the caller says of the file itself that it is missing or short.
             tree.need(place.file, place.offset + place.length)
             name = f"{inside}{place.file}"
             with suppress(Unreadable):
@@ -149,6 +151,7 @@ def _opened(folder: Folder, name: str, tree: Tree, place: _Place | None = None) 
     body = _Bytes(content[_HEAD_BYTES:-_CHECKSUM_BYTES])
     try:
         version, compression = body.number(), body.number()
+        # Version 0 is all there is; 0: plain, 1: Zstandard.
         if version or compression > 1:
             raise Unknown(name)
         if compression:
@@ -161,21 +164,27 @@ def _opened(folder: Folder, name: str, tree: Tree, place: _Place | None = None) 
 
 def _roots(body: _Bytes) -> Iterator[_Place]:
     """Of the newest version; none where the store is empty."""
+    # The configuration: the store's uuid, kind of manifest, two limits in bytes, arity of the tree of versions, compression.
     body.take(16)
     kind = body.number()
     body.numbers(2)
     body.byte()
+    # Zstandard has a level, four bytes.
     if body.number():
         body.take(4)
+    # Then the versions lie in manifests of their own, numbered, and this one holds the configuration alone.
     if kind != _SINGLE:
         raise Unknown("numbered manifests")
     files = _files(body, "")
     count = body.number()
     body.numbers(count)
+    # Tables are stored by columns: generation of each version, height of its root, then file, offset, length, number of keys.
     heights = body.take(count)
     columns = [body.numbers(count) for _ in range(4)]
+    # Without keys there is no root: its file and offset mean nothing.
     if not count or not columns[3][-1]:
         return
+    # Versions are in order of their generation: the last is the newest.
     which, offset, length, _ = (column[-1] for column in columns)
     file, base = files[which]
     yield _Place(file, base, offset, length, heights[-1])
@@ -191,8 +200,10 @@ def _files(body: _Bytes, base: str) -> list[tuple[str, str]]:
     found = []
     path = b""
     for prefix, suffix, length in zip(shared, own, bases, strict=True):
+        # As keys below: only what differs from the one before is written.
         path = path[:prefix] + body.take(suffix)
         text = os.fsdecode(path)
+        # A tree comes with the checkpoint, maybe from a stranger: nothing outside of its store is ever looked at.
         if len(path) + len(base) > _LONGEST_PATH_BYTES or text.startswith("/") or ".." in text.split("/"):
             raise OcdbtDamaged(f"it names {text[:200]!r}, which lies outside of it")
         found.append((base + text, base + os.fsdecode(path[:length])))
@@ -201,11 +212,13 @@ def _files(body: _Bytes, base: str) -> list[tuple[str, str]]:
 
 def _node(tree: Tree, body: _Bytes, place: _Place) -> list[_Place]:
     """Notes what a node needs; answers the nodes below it."""
+    # Each node is one lower than what names it, so even a tree that names itself comes to an end.
     if body.byte() != place.height or place.height > _DEEPEST:
         raise IndexError
     files = _files(body, place.base)
     count = body.number()
     shared, own = [0, *body.numbers(count - 1)], body.numbers(count)
+    # Of an inner node: how much of its key all keys below share, and leave out.
     common = body.numbers(count) if place.height else []
     keys = []
     key = b""
@@ -216,6 +229,7 @@ def _node(tree: Tree, body: _Bytes, place: _Place) -> list[_Place]:
         _leaf(tree, body, files, count)
         tree.arrays.update(found for key in keys if (found := _array(place.prefix + key)) is not None)
         return []
+    # Statistics of what lies below follow; nobody needs them.
     columns = [body.numbers(count) for _ in range(3)]
     return [
         _Place(files[which][0], files[which][1], offset, length, place.height - 1, place.prefix + key[:prefix])
@@ -225,6 +239,7 @@ def _node(tree: Tree, body: _Bytes, place: _Place) -> list[_Place]:
 
 def _leaf(tree: Tree, body: _Bytes, files: list[tuple[str, str]], count: int) -> None:
     lengths, kinds = body.numbers(count), body.numbers(count)
+    # Kind 0: the value lies in the node itself and needs no file.
     apart = [length for length, kind in zip(lengths, kinds, strict=True) if kind]
     which, offsets = body.numbers(len(apart)), body.numbers(len(apart))
     for length, number, offset in zip(apart, which, offsets, strict=True):

@@ -10,13 +10,18 @@ from collections.abc import Callable
 from typing import BinaryIO, Final, TypeAlias
 
 _BLOCK_BYTES: Final = 1 << 18
+# So many zeros follow the last block: whoever looks an opcode's short argument up need not ask whether the data end.
 _ROOM_BYTES: Final = 16
+# Keys and names of tensors are shorter; whoever writes longer strings writes data.
 _LONGEST_KEPT_BYTES: Final = 4096
+# Protocol 0 ends arguments by a newline: without a bound a file without one would be read into memory whole.
 _LONGEST_LINE_BYTES: Final = 1 << 16
 _DEEPEST: Final = 10_000
+# Python's pickler hands the items of lists and dicts over by the thousand.
 _MOST_ON_STACK: Final = 1_000_000
 _MOST_KEPT: Final = 3_000_000
 _MOST_KEPT_BYTES: Final = 256 * 2**20
+# torch's magic number has ten bytes, sizes and offsets eight.
 _LONGEST_INTEGER_BYTES: Final = 16
 
 OPAQUE: Final = ("an object that was not built",)
@@ -72,6 +77,7 @@ class Machine:
     def keep(self, index: int, value: Value) -> Value:
         """In the memo; of equal strings one."""
         if type(value) is str:
+            # Four bytes of opcodes can put a string of 4 KiB once more into the memo: only the first of equal ones takes memory.
             known = self._same.setdefault(value, value)
             if known is value:
                 self._kept_bytes += len(value)
@@ -114,13 +120,16 @@ class Machine:
         rest = self._data[self._at :]
         self._base += self._at
         self._at = 0
+        # One byte more than is left: it tells a pickle that ends at the limit from one that goes on.
         block = self._stream.read(min(_BLOCK_BYTES, self._left_bytes + 1))
         self._left_bytes -= len(block)
         if self._left_bytes < 0:
             raise TooLong(f"longer than {self._base + len(rest) + len(block) - 1} bytes")
         if block:
             self._data = rest + block
+            # The loop stops so far before the end of a block: an opcode begun there has its short argument in the block as well.
             self._end = max(len(self._data) - _ROOM_BYTES, 0)
+        # Asked for more though the stream had ended.
         elif self._last:
             raise Cut(f"cut at byte {self._base + len(rest) - _ROOM_BYTES}")
         else:
@@ -129,8 +138,10 @@ class Machine:
             self._data = rest + bytes(_ROOM_BYTES)
 
     def check(self) -> None:
+        # All opcodes were read and none of them was STOP.
         if self._last and not self.stopped and self._at >= self._end:
             raise Cut(f"cut at byte {self._base + self._end}")
+        # Its last argument lay in the zeros that were put behind it.
         if self._last and self.stopped and self._at > self._end:
             raise Cut(f"cut at byte {self._base + self._end}")
         if len(self.stack) > _MOST_ON_STACK or len(self.memo) > _MOST_KEPT or self._kept_bytes > _MOST_KEPT_BYTES:
@@ -160,6 +171,7 @@ def _text(width: int) -> Handler:
     """A string with its length in `width` bytes. One that is very long is not kept."""
 
     def handle(machine: Machine) -> None:
+        # It may say up to 2^64; only what is short is ever taken into memory.
         length = machine.number(width)
         if length > _LONGEST_KEPT_BYTES:
             machine.pass_over(length)
@@ -200,6 +212,7 @@ def _long(width: int) -> Handler:
 
 
 def _line_integer(machine: Machine) -> None:
+    # Protocols 0 and 1 write False and True as I00 and I01. int() of a long text takes time by the square of its length.
     digits = machine.line().rstrip(b"L")
     machine.stack.append(OPAQUE if digits in (b"00", b"01") or len(digits) > 40 else int(digits))  # noqa: PLR2004
 
@@ -231,6 +244,7 @@ def _lines(count: int) -> Handler:
 
 def _inst(machine: Machine) -> None:
     machine.line()
+    # INST: module and name, each on its line, then what is above the mark are arguments.
     _lines(1)(machine)
     _closing(machine)
 
@@ -240,6 +254,7 @@ def _replacing(count: int) -> Handler:
 
     def handle(machine: Machine) -> None:
         stack = machine.stack
+        # del with a negative start would take from the other end, and a damaged pickle would pass.
         if count > len(stack):
             raise IndexError
         del stack[len(stack) - count :]
@@ -267,6 +282,7 @@ def _mark(machine: Machine) -> None:
 
 
 def _pop(machine: Machine) -> None:
+    # POP right after a MARK takes that away, as the standard library's unpickler does.
     if machine.marks and machine.marks[-1] == len(machine.stack):
         machine.marks.pop()
     else:
@@ -282,6 +298,7 @@ def _set_items(machine: Machine) -> None:
 
 
 def _set_from(machine: Machine, start: int) -> None:
+    # There must be a dict below its items.
     if start < 1:
         raise IndexError
     machine.items(start)
@@ -290,6 +307,7 @@ def _set_from(machine: Machine, start: int) -> None:
 
 def _dict(machine: Machine) -> None:
     start = machine.since_mark()
+    # Protocol 0 makes the dict after its items: put below them it looks as the later protocols' does.
     machine.stack.insert(start, OPAQUE)
     machine.items(start + 1)
     del machine.stack[start + 1 :]
@@ -311,7 +329,9 @@ def _stop(machine: Machine) -> None:
 def _put(index: Callable[[Machine], int]) -> Handler:
     def handle(machine: Machine) -> None:
         at = index(machine)
+        # MEMOIZE takes the next free number; a pickle may use PUT besides.
         machine.memoized = max(machine.memoized, at + 1)
+        # What is not in the memo reads as opaque anyway; it is put there only over something else of that number.
         if machine.stack[-1] is not OPAQUE or at in machine.memo:
             machine.keep(at, machine.stack[-1])
 
@@ -327,6 +347,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     ord("."): _stop,
     ord("0"): _pop,
     ord("1"): _adding,
+    # DUP
     ord("2"): lambda machine: machine.stack.append(machine.stack[-1]),
     ord("F"): _lines(1),
     ord("I"): _line_integer,

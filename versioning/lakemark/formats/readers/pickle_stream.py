@@ -19,6 +19,7 @@ _BININT2: Final = 0x4D
 _BINPUT: Final = 0x71
 _BINUNICODE: Final = 0x58
 _MARK: Final = 0x28
+# The upper three bytes of a BINUNICODE's length: shorter than 256, which a block holds whole.
 _SHORT: Final = bytes(3)
 _EMPTY: Final = frozenset(b"})]\x88\x89")
 """Of them, and of the two truth values, nothing is kept."""
@@ -43,6 +44,7 @@ class PickleReader(Machine):
         """To the end of the pickle. Raises Unfit, and OSError of the stream."""
         try:
             while not self.stopped:
+                # Before each block: what is left of the last one, less than a short opcode, goes in front of the new one.
                 self._fill()
                 self._block()
                 self.check()
@@ -59,11 +61,13 @@ class PickleReader(Machine):
             code = data[at]
             if code == _BINPUT:
                 index = data[at + 1]
+                # As `_put` of the slow opcodes does; the same in MEMOIZE below, whose number is never taken yet.
                 if stack[-1] is not OPAQUE or index in memo:
                     self.keep(index, stack[-1])
                 self.memoized = max(self.memoized, index + 1)
                 at += 2
             elif code in (_BINGET, _LONG_BINGET):
+                # `data` has 16 bytes behind `end`: looking at two bytes after an opcode never leaves it.
                 after = at + (2 if code == _BINGET else 5)
                 jumped = self._jumped(data, at, after)
                 if jumped != at:
@@ -83,6 +87,7 @@ class PickleReader(Machine):
             elif code in _EMPTY:
                 stack.append(OPAQUE)
                 at += 1
+            # One that reaches over the block is left to the slow handler, which fills up.
             elif code == _BINUNICODE and data[at + 2 : at + 5] == _SHORT and at + 5 + data[at + 1] <= end:
                 after = at + 5 + data[at + 1]
                 stack.append(data[at + 5 : after].decode(errors="replace"))
@@ -94,10 +99,12 @@ class PickleReader(Machine):
                 stack.append(data[at + 1] | data[at + 2] << 8)
                 at += 3
             elif code == _NEWOBJ:
+                # NEWOBJ: class and arguments become the object.
                 stack.pop()
                 stack[-1] = OPAQUE
                 at += 1
             else:
+                # Handlers read from the machine's own position, and may load the next block.
                 self._at = at + 1
                 handler = HANDLERS.get(code)
                 if handler is None:
@@ -110,6 +117,7 @@ class PickleReader(Machine):
 
     def _jumped(self, data: bytes, at: int, after: int) -> int:
         """Over what begins with the GET at `at`, where that was seen at once; else `at`."""
+        # How objects such as MetadataIndex begin, of which DCP writes one for each chunk.
         if data[after] == _EMPTY_TUPLE and data[after + 1] == _NEWOBJ:
             return self.shortcut(data, at)
         if data[after] == _MARK and data[after + 1] == _MARK and (match := _TENSOR.match(data, at)):
@@ -119,6 +127,7 @@ class PickleReader(Machine):
 
     def _unknown(self, code: int) -> Unfit:
         at = self._base + self._at - 1
+        # It is one of the zeros behind the end: not a strange opcode, but no opcode any more.
         if self._last and self._at > self._end:
             return Cut(f"cut at byte {at}")
         return Unfit(f"no pickle: byte 0x{code:02x} at {at} is no opcode")

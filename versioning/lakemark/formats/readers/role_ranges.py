@@ -27,6 +27,7 @@ def index_files(manifest: Manifest) -> dict[str, tuple[str, ...]]:
     return {
         index: tuple(file.path for file in files)
         for index, files in named.items()
+        # Files of one role besides `other` are restored or left out whole.
         if index in there and len({str(file.role) for file in files} - {Role.OTHER.value}) != 1
     }
 
@@ -40,6 +41,7 @@ def ranges(tree: Path, manifest: Manifest, roles: Collection[str]) -> dict[str, 
         metadata = _read(tree, index)
         seen |= metadata.present
         named = {f"{folder}/{path}".lstrip("/"): rows for path, rows in dcp_metadata.ranges(metadata, roles).items()}
+        # Before any byte is fetched: a range of a file that is not in the manifest can't be verified.
         lost = next((path for path in named if path not in data), None)
         if lost is not None:
             raise Corrupt(

@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 
 from lakemark.formats.readers.varint import varint
 
+# Two handles of at most 20 bytes, filled up, then the magic number.
 _FOOTER_BYTES: Final = 48
 _LARGEST_BYTES: Final = 64 * 2**20
 _MOST_KEYS: Final = 1_000_000
@@ -50,12 +51,15 @@ def _parsed(table: bytes) -> TensorIndex | None:
     keys: list[str] = []
     needed: defaultdict[int, int] = defaultdict(int)
     files = 0
+    # The index names the blocks of data; their keys are bounds and mean nothing here.
     for _, handle in _block(table, *_handle(footer, at)):
         for key, value in _block(table, *_handle(handle, 0)):
             numbers = _numbers(value)
+            # BundleHeaderProto: field 1 is num_shards.
             if not key:
                 files = numbers.get(1, 0)
                 continue
+            # BundleEntryProto: shard_id 3, offset 4, size 5. Zeros are not written.
             shard = numbers.get(3, 0)
             needed[shard] = max(needed[shard], numbers.get(4, 0) + numbers.get(5, 0))
             keys.append(key.decode(errors="replace"))
@@ -72,9 +76,11 @@ def _handle(text: bytes, at: int) -> tuple[int, int]:
 
 def _block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     """Keys are written as how much they share with the one before. ValueError for a compressed or cut block."""
+    # A byte follows the block that says how it is compressed, 0 for not at all; then a checksum.
     block = table[offset : offset + size + 1]
     if len(block) != size + 1 or block[-1] != 0:
         raise ValueError("a compressed or cut block")
+    # The block ends with the places at which a key is written in full, and how many these are.
     restarts = int.from_bytes(block[size - 4 : size], "little")
     end = size - 4 - 4 * restarts
     at, key = 0, b""
@@ -101,5 +107,6 @@ def _numbers(message: bytes) -> dict[int, int]:
             length, at = varint(message, at)
             at += length
         else:
+            # Fixed64, else fixed32: the checksum is one.
             at += 8 if kind == 1 else 4
     return found

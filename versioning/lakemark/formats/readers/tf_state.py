@@ -29,11 +29,14 @@ def repaired(text: str, newest: Path, present: Collection[str]) -> str:
     """
     rows = list(_rows(text))
     was = next((_unquoted(value) for key, value in rows if key == _NEWEST), "")
+    # An absolute path that names another folder is from before the checkpoint was moved: it would lead TensorFlow away from here.
     absolute = os.path.isabs(was) and os.path.dirname(was) == str(newest.parent)  # noqa: PTH117, PTH120 - text
     listed = [os.path.basename(_unquoted(value)) for key, value in rows if key == _ALL]  # noqa: PTH119 - text
     times = [value for key, value in rows if key == _TIMES]
+    # CheckpointManager removes by this list: what comes after the one gone back to was moved aside, and must not be named.
     upto = listed.index(newest.name) + 1 if newest.name in listed else len(listed)
     kept = [number for number, name in enumerate(listed[:upto]) if name in present and name != newest.name]
+    # Times without their path, or too few, are left out: CheckpointManager pairs both lists by position.
     timed = len(times) == len(listed) and newest.name in listed
     names = [*(listed[number] for number in kept), newest.name]
     lines = [f"{_NEWEST}: {_quoted(_shown(newest.name, newest.parent, absolute=absolute))}"]

@@ -17,16 +17,21 @@ from lakemark.formats.readers.pickle_stream import NOTHING, PickleReader, TooLon
 from lakemark.formats.roles import EVERYTHING, of_key
 from lakemark.model.checkpoints.manifest import Role
 
+# Of the pickle alone; tensors lie elsewhere in the file.
 _LARGEST_BYTES: Final = 16 * 2**20
 _LARGEST_DIRECTORY_BYTES: Final = 32 * 2**20
 _TAIL_BYTES: Final = 66_000
 _ZIP: Final = b"PK\x03\x04"
+# A header of the zip's central directory: 46 bytes, then name, extra field, comment.
 _MEMBER: Final = struct.Struct("<4s6H3I5H2I")
 _MOST_KEYS: Final = 4096
 _MOST_NESTED: Final = 256
+# Composer keeps everything but `rng` under `state`.
 _OUTER: Final = frozenset({"state", "app", "checkpoint", "content", "client_state"})
 _TENSOR_ENDS: Final = (".weight", ".bias", "running_mean", "running_var", "weight", "bias")
+# In a field of 32 bits: the number lies in the 64-bit extra field, or in the 64-bit end record.
 _ELSEWHERE: Final = 0xFFFFFFFF
+# MAGIC_NUMBER of torch/serialization.py.
 _MAGIC: Final = 0x1950A86A20F9469CFC6C
 _BEFORE_THE_OBJECT: Final = 3
 
@@ -72,14 +77,17 @@ def roles(found: Keys | None) -> TorchRoles:
     """By the words frameworks use. Where all keys are understood, a role without a key is not there."""
     if found is None:
         return TorchRoles(possible={role.value for role in EVERYTHING})
+    # A bare state_dict: its keys are names of tensors. An optimizer's or a trainer's dict may have a `weight` of its own, too.
     if any(key.endswith(_TENSOR_ENDS) for key in found.top) and not any(map(_of_trainer, found.top)):
         return TorchRoles(present={Role.WEIGHTS.value})
     result, unsure = TorchRoles(), not found.whole
     for key in found.top:
+        # A wrapping counts as what is in it; where its dict is empty or unread, by its own name.
         inner = found.nested.get(key) if key.lower() in _OUTER else None
         said = [of_key(one) for one in inner or (key,)]
         result.present.update(role.value for role in said if role is not None)
         unsure = unsure or None in said
+    # One key that nobody knows may hold any role: then none is said to be missing.
     if unsure or not result.present.intersection(EVERYTHING):
         result.possible = {role.value for role in EVERYTHING} - result.present
     return result
@@ -107,6 +115,7 @@ def to_pickle(stream: BinaryIO) -> bool:
     header = stream.read(30)
     if header[:4] != _ZIP:
         return False
+    # Not as in the directory: here torch fills the extra field up, so that tensors begin at multiples of 64 bytes.
     name_length, extra_length = struct.unpack("<2H", header[26:30])
     stream.seek(name_length + extra_length, os.SEEK_CUR)
     return True
@@ -131,8 +140,10 @@ def _data_pickle(stream: BinaryIO) -> int | None:
         )
         name_at = at + _MEMBER.size
         name = directory[name_at : name_at + name_length]
+        # `<name>/data.pkl`; one deeper belongs to a package that is stored in it.
         if name.endswith(b"/data.pkl") and name.count(b"/") == 1:
             extra = directory[name_at + name_length : name_at + name_length + extra_length]
+            # torch stores and never compresses: what is compressed is someone else's.
             if method != 0:
                 return None
             return _wide_offset(extra, fields[8], size) if offset == _ELSEWHERE else offset
@@ -145,14 +156,17 @@ def _directory(stream: BinaryIO) -> tuple[int, int]:
     size_bytes = os.fstat(stream.fileno()).st_size
     stream.seek(max(0, size_bytes - _TAIL_BYTES))
     tail = stream.read(_TAIL_BYTES)
+    # The last one: a zip that is stored in it has one, too.
     at = tail.rfind(b"PK\x05\x06")
     if at < 0 or at + 22 > len(tail):
         return 0, 0
     length, start = struct.unpack_from("<2I", tail, at + 12)
+    # The locator of the 64-bit end record lies right before the end record: 20 bytes, the place at its eighth.
     if _ELSEWHERE in (length, start) and at >= 20 and tail[at - 20 : at - 16] == b"PK\x06\x07":  # noqa: PLR2004 - 64-bit
         (record,) = struct.unpack_from("<Q", tail, at - 12)
         stream.seek(min(record, size_bytes))
         wide = stream.read(56)
+        # Without a signature check: a wrong place gives a directory that does not fit into the file.
         length, start = struct.unpack_from("<2Q", wide, 40)
     return (start, length) if start + length <= size_bytes else (0, 0)
 
@@ -162,7 +176,9 @@ def _wide_offset(extra: bytes, packed: int, size: int) -> int | None:
     at = 0
     while at + 4 <= len(extra):
         kind, length = struct.unpack_from("<2H", extra, at)
+        # Only the fields that did not fit are there, in this order: size, packed size, offset.
         skip = 8 * ((size == _ELSEWHERE) + (packed == _ELSEWHERE))
+        # Kind 1 of the extra fields is zip64's.
         if kind == 1 and length >= skip + 8:
             return int(struct.unpack_from("<Q", extra, at + 4 + skip)[0])
         at += 4 + length
@@ -174,6 +190,7 @@ def _of_old(stream: BinaryIO) -> Keys | None:
     stream.seek(0)
     first = _Keys(stream, limit_bytes=_LARGEST_BYTES)
     first.run()
+    # A plain pickle, such as Accelerate's random_states: its keys tell as much.
     if first.stack != [_MAGIC]:
         return first.found()
     at = first.read_bytes
@@ -190,6 +207,7 @@ def _keys_of(stream: BinaryIO) -> Keys | None:
     reader = _Keys(stream, limit_bytes=_LARGEST_BYTES)
     try:
         reader.run()
+    # Keys of the outermost dict come before what they hold, so what was seen up to here is right, only not all.
     except TooLong:
         reader.note_open()
         return reader.found(whole=False)
@@ -205,12 +223,14 @@ class _Keys(PickleReader):
         self._nested: dict[str, dict[str, None]] = {}
 
     def items(self, start: int) -> None:
+        # The dict at the bottom of the stack: a checkpoint's own.
         if start == 1:
             self._note(self.stack[1::2], self.stack[2::2])
             self.stack[0] = _ROOT
             return
         outer = self.marks[0] if self.marks else 1
         key = self.stack[start - 2]
+        # The outermost dict is being filled (its mark is at 1), and this one is the value of one of its keys.
         directly = outer == 1 and len(self.marks) <= 1 and start % 2 == 1
         if directly and isinstance(key, str) and len(self._nested) < _MOST_NESTED:
             inner = self._nested.setdefault(key, {})
@@ -233,6 +253,7 @@ class _Keys(PickleReader):
 
     def _note(self, names: Iterable[Value], values: Iterable[Value]) -> None:
         for key, value in zip(names, values, strict=False):
+            # A key with None says that there is no such state: a scheduler that was not used.
             if isinstance(key, str) and value is not NOTHING and len(self._top) < _MOST_KEYS:
                 self._top[key] = None
 

@@ -45,6 +45,7 @@ class _Reader(PickleReader):
         for key, value in zip(stack[start::2], stack[start + 1 :: 2], strict=False):
             if type(key) is not str:
                 continue
+            # Not isinstance: True is an integer as well, though the machine here never makes one.
             if type(value) is int:
                 if key in self._wanted:
                     self.found[key] = value
@@ -54,5 +55,6 @@ class _Reader(PickleReader):
                 self.found.update(
                     {f"{key}.{name}": found for name, found in value.items() if f"{key}.{name}" in self._wanted}
                 )
+        # The dict itself is opaque: what is wanted of it stands for it, until it is set under its own key.
         if inner:
             stack[start - 1] = inner

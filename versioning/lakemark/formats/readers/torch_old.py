@@ -16,12 +16,14 @@ MAGIC: Final = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 _BEGINNING_BYTES: Final = 32
 _BEFORE_THE_KEYS: Final = 4
 _LARGEST_BYTES: Final = 16 * 2**20
+# Each try reads eight bytes of the file.
 _MOST_TRIED: Final = 200_000
 _HEAD: Final = struct.Struct("<q")
 _WIDTHS: Final = {
     "Double": 8, "Float": 4, "Half": 2, "BFloat16": 2, "Long": 8, "Int": 4, "Short": 2, "Char": 1, "Byte": 1, "Bool": 1,
     "ComplexDouble": 16, "ComplexFloat": 8, "QInt8": 1, "QUInt8": 1, "QInt32": 4, "Untyped": 1,
 }  # fmt: skip
+# Where the pickle says its types by protocol 4, or one of them is not known here.
 _ANY: Final = (1, 2, 4, 8, 16)
 
 
@@ -37,6 +39,7 @@ class _Bounded:
         self._left_bytes = _LARGEST_BYTES
 
     def read(self, length: int) -> bytes:
+        # A length in a damaged pickle may be anything: never more than the rest of the limit is read for it.
         return self._counted(self._stream.read(min(max(length, 0), self._left_bytes + 1)))
 
     def readline(self) -> bytes:
@@ -63,8 +66,10 @@ def broken(stream: BinaryIO, size_bytes: int) -> str | None:
     try:
         for _ in range(_BEFORE_THE_KEYS):
             types.update(_types(bounded))
+        # The fifth pickle is a list of strings, one for each storage.
         keys = sum(isinstance(argument, str) for _, argument, _ in pickletools.genops(bounded))
     except _TooLong:
+        # Too long to be looked at is not broken.
         return None
     except (ValueError, IndexError, struct.error):
         return "truncated pickle of torch.save"
@@ -91,6 +96,7 @@ def _fits(stream: BinaryIO, size_bytes: int, keys: int, widths: tuple[int, ...])
             if at == size_bytes:
                 return True
             continue
+        # Several rows of widths lead to the same place: it is tried once, so the work grows by places and not by rows.
         if (left, at) in tried or at + _HEAD.size > size_bytes:
             continue
         tried.add((left, at))
@@ -99,6 +105,7 @@ def _fits(stream: BinaryIO, size_bytes: int, keys: int, widths: tuple[int, ...])
         stream.seek(at)
         (count,) = _HEAD.unpack(stream.read(_HEAD.size))
         after = at + _HEAD.size
+        # A negative count is none: at this place no storage begins.
         if count >= 0:
             pending.extend((left - 1, end) for width in widths if (end := after + count * width) <= size_bytes)
     return False

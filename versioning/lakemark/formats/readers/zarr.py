@@ -25,6 +25,7 @@ _CHUNK: Final = re.compile(r"(?:c/?)?(?:\d+[./])*\d*", re.ASCII)
 _MOST_SHOWN: Final = 3
 _INDEX_ENTRY_BYTES: Final = 16
 _CHECKSUM_BYTES: Final = 4
+# Offset and length of an inner chunk that is not stored.
 _NOTHING: Final = (1 << 64) - 1
 
 
@@ -66,11 +67,14 @@ def problems(folder: Folder, metadata: str, files: Sequence[str] = (), *, full: 
 
 def _parsed(meta: Mapping[str, Any]) -> Array:
     shape: Sequence[int] = meta["shape"]
+    # Version 2: `.zarray` says 2; what lacks the key is as old.
     if meta.get("zarr_format") != 3:  # noqa: PLR2004 - the specification's version
         sizes: Sequence[int] = meta["chunks"]
+        # Filters change the length of a chunk in ways that only they know.
         packed = "" if meta.get("filters") else _packed_of_old(meta.get("compressor", ""))
         return Array(_count(shape, sizes), _bytes(meta.get("dtype"), sizes), packed)
     grid = meta["chunk_grid"]
+    # How many chunks any other grid has, only its own configuration says.
     if grid["name"] != "regular":
         return Array(None, None, "")
     sizes = grid["configuration"]["chunk_shape"]
@@ -87,6 +91,7 @@ def _bytes(kind: object, sizes: Sequence[int]) -> int | None:
     if not isinstance(kind, str):
         return None
     letters, name = _OF_BYTES.fullmatch(kind), _OF_BITS.fullmatch(kind)
+    # bool has one byte and no number in its name.
     width = int(letters[1]) if letters else int(name[1]) // 8 if name else int(kind == "bool")
     return width * prod(map(int, sizes)) or None
 
@@ -99,10 +104,12 @@ def _packed_of_old(compressor: object) -> str:
 
 
 def _packed(codecs: Sequence[Mapping[str, Any]], sizes: Sequence[int]) -> tuple[str, int]:
+    # It changes the order of the elements, not how many bytes they take.
     names = [codec["name"] for codec in codecs if codec["name"] != "transpose"]
     if names == ["sharding_indexed"]:
         options = codecs[-1]["configuration"]
         index = [codec["name"] for codec in options.get("index_codecs", ())]
+        # What TensorStore and Orbax write; an index elsewhere, or packed itself, is not read.
         if options.get("index_location", "end") == "end" and index == ["bytes", "crc32c"]:
             return "shard", _count(sizes, options["chunk_shape"])
     if names == ["bytes"]:
@@ -113,6 +120,7 @@ def _packed(codecs: Sequence[Mapping[str, Any]], sizes: Sequence[int]) -> tuple[
 
 def _chunk_problem(folder: Folder, name: str, array: str, made: Array) -> str | None:
     """What follows the chunk's name."""
+    # Attributes, or files of the user's.
     if not _CHUNK.fullmatch(name[len(array) + 1 :]):
         return None
     try:
@@ -132,8 +140,10 @@ def _is_broken(stream: BinaryIO, size_bytes: int, made: Array) -> bool:
         start = stream.read(2)
         stream.seek(-min(4, size_bytes), os.SEEK_END)
         length = int.from_bytes(stream.read(4), "little")
+        # gzip keeps the length modulo 2^32.
         return start != b"\x1f\x8b" or (made.chunk_bytes is not None and length != made.chunk_bytes & 0xFFFFFFFF)
     if made.packed == "blosc":
+        # Bytes 12 to 15 of a Blosc header: how long the packed chunk is, its header included.
         return int.from_bytes(stream.read(16)[12:], "little") != size_bytes
     if made.packed == "zstd":
         return zstd.length(stream, size_bytes) != size_bytes
@@ -143,6 +153,7 @@ def _is_broken(stream: BinaryIO, size_bytes: int, made: Array) -> bool:
 def _is_broken_shard(stream: BinaryIO, size_bytes: int, inner: int) -> bool:
     """It ends with an index: of each chunk in it, where it begins and how long it is."""
     index_bytes = inner * _INDEX_ENTRY_BYTES + _CHECKSUM_BYTES
+    # An index longer than the limit is not read: then only a file that can't even hold it is broken.
     if size_bytes < index_bytes or index_bytes > _LONGEST_BYTES:
         return size_bytes < index_bytes
     stream.seek(-index_bytes, os.SEEK_END)

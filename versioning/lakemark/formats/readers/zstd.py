@@ -11,6 +11,7 @@ else:
     from backports.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
 
 MAGIC: Final = b"\x28\xb5\x2f\xfd"
+# RFC 8878, 3.1.1.1.2: what every decoder should support, and no more than that: a frame may ask for terabytes.
 _MOST_WINDOW_BITS: Final = 23
 
 
@@ -22,6 +23,7 @@ def decompress(data: bytes, *, limit_bytes: int) -> bytes:
     """Of one frame, which begins `data`. Raises Damaged; takes `limit_bytes` and a window of 8 MiB of memory at most."""
     frame = ZstdDecompressor(options={DecompressionParameter.window_log_max: _MOST_WINDOW_BITS})
     try:
+        # One byte more than allowed tells a frame that ends there from one that goes on.
         found = frame.decompress(data, max_length=limit_bytes + 1)
     except ZstdError as error:
         raise ZstdDamaged(str(error)) from error
@@ -45,9 +47,11 @@ def length(stream: BinaryIO, size_bytes: int) -> int | None:
             return None
         number = int.from_bytes(head, "little")
         last = bool(number & 1)
+        # Type 1 (RLE) has one byte, whatever length it stands for.
         at += 3 + (1 if number >> 1 & 3 == 1 else number >> 3)
         if at > size_bytes:
             return None
+    # The checksum of the content, where flag 2 says so.
     return at + (4 if start[4] >> 2 & 1 else 0)
 
 

@@ -41,10 +41,12 @@ class Contents:
         for name, kind in folder.walk():
             if kind is NameKind.FILE:
                 self.files.append(name)
+            # A device, a pipe or a socket can't be sealed. Links are told of elsewhere.
             elif kind is NameKind.OTHER:
                 self.problems.append(f"{name}: neither a file nor a directory")
         self.files.sort()
         self.unfinished = unfinished(self.files)
+        # No framework leaves one in a save that it finished.
         self.problems.extend(f"temporary file {name} left" for name in self.unfinished)
         if folder.problem:
             self.problems.append(f"it can't be read: {folder.problem}")
@@ -61,6 +63,7 @@ class Contents:
 
     def check(self) -> None:
         """Headers of every file, but of JSON that has no role and of an index of something else: these are the user's."""
+        # A temporary file is cut by nature, and said so already.
         mine = [name for name in self.files if name not in self.unfinished]
         self.problems.extend(headers.problems(self.folder, [name for name in mine if self._is_known(name)]))
 
@@ -77,15 +80,18 @@ class Contents:
         nothing of a shard has no part of it.
         """
         parts = [match for name in self.files if (match := _PART.fullmatch(name))]
+        # A part of a shard has `-of-` in its name and is counted by its shard.
         whole = [name for name in self.files if not _PART.fullmatch(name)]
         self.problems.extend(short_of([*whole, *{f"{match['inside']}{match['model']}" for match in parts}]))
         ranks: dict[str, set[int]] = defaultdict(set)
         for match in parts:
             ranks[match["inside"]].add(int(match["rank"]))
+        # `HuggingFaceStorageWriter` counts ranks from 1.
         self.problems.extend(hole for inside, seen in ranks.items() if (hole := holes(f"{inside}shard", seen, first=1)))
         for name in self.files:
             if name.endswith(".index.json") and name in self.roles:
                 self.check_index(name)
+        # A single file needs no index; shards without one can't be loaded.
         shards = {f"{match[1]}{match[2]}.index.json" for name in whole if (match := _SHARD.fullmatch(name))}
         self.problems.extend(f"no {index}" for index in sorted(shards.difference(self.files)))
 
@@ -99,6 +105,7 @@ class Contents:
         inside = name.rpartition("/")[0]
         there = {file for file in self.files if file.rpartition("/")[0] == inside}
         lacking = sorted({str(shard) for shard in named if f"{inside}/{shard}".lstrip("/") not in there})
+        # A few are enough to say: a large model has hundreds.
         self.problems.extend(f"{shard} missing, {name} names it" for shard in lacking[:5])
 
     def found(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+# FAT and some network file systems keep times to two seconds.
 APART_NS: Final = 2 * 10**9
+# Slow for a disk or a network: a copy is allowed more time than it takes, and what is overwritten well after is told.
 _BYTES_PER_SECOND: Final = 20_000_000
 
 

@@ -105,6 +105,7 @@ def found(  # noqa: PLR0913 - a finding has that many sides
 
     roles: file -> role. present: roles that files hold beyond those. possible: what nothing told.
     """
+    # `other` is no role that anything could lack.
     have = ordered({*(roles or {}).values(), *present} - {Role.OTHER})
     maybe = ordered(set(possible) - set(have))
     resumable, gaps = resumes(have, maybe)
@@ -159,6 +160,7 @@ def ordered(roles: set[str] | frozenset[str]) -> tuple[str, ...]:
 
 
 def _whole(present: Sequence[str], possible: Sequence[str], gaps: Sequence[str], *, said: str) -> str:
+    # Said before what the family says: who restores it must know first that training can't go on from it.
     if set(present) - {Role.CONFIG, Role.TRAINER} == {Role.WEIGHTS} and not possible:
         return "whole; weights only: not resumable"
     if said:

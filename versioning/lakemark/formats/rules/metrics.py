@@ -10,7 +10,9 @@ _NAMED: Final = re.compile(
     r"(?:^|-)(?P<name>[A-Za-z][\w./@ ]{0,79})=(?P<value>-?\d{1,15}(?:\.\d{1,15})?(?:e[-+]?\d{1,3})?)(?=-|$)", re.ASCII
 )
 _COUNTERS: Final = frozenset({"epoch", "step", "global_step", "consumed_samples"})
+# `eval_runtime` and such are no quality of a model; nobody selects by them.
 _TIMINGS: Final = ("_runtime", "_per_second", "_time")
+# They are kept in the ledger's entry.
 _MOST: Final = 50
 
 
@@ -20,6 +22,7 @@ def of_history(history: Any, step: int | None) -> dict[str, float]:  # noqa: ANN
     for row in history if isinstance(history, list) else ():
         if isinstance(row, dict) and row.get("step") == step and step is not None:
             for name, value in row.items():
+                # Rows of one step come apart, one of training and one of each evaluation: a later row's value wins.
                 if name == "loss" or (name.startswith("eval_") and not name.endswith(_TIMINGS)):
                     found |= _finite(name, value)
     return dict(list(found.items())[:_MOST])
@@ -32,5 +35,6 @@ def of_name(stem: str) -> dict[str, float]:
 
 
 def _finite(name: str, value: object) -> dict[str, float]:
+    # NaN and infinity are no JSON, and true is an int to Python.
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return {name: float(value)} if number and math.isfinite(value) else {}  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from typing import Final
 from lakemark.formats.rules.unfinished import before_renaming
 
 _FOLDER: Final = re.compile(
+    # `epoch_1-step_100`, `checkpoint_step_100`; then one word for a step, or the bare number.
     r"(?:(?:ep(?:och)?[-_=]?[0-9]{1,9}[-_.,]|(?:checkpoint|ckpt)[-_](?=[a-z]))?"
     r"(?:steps?|checkpoint|ckpt|global[_-]step|iter|iteration|update)[-_=]?)?([0-9]{1,15})",
     re.ASCII | re.IGNORECASE,
@@ -18,6 +19,7 @@ _FILE: Final = re.compile(
     r"\.(?:ckpt|pt|pth|npz|safetensors|bin|pth\.tar)",
     re.ASCII | re.IGNORECASE,
 )
+# `model-00001-of-00004`, `rng_state_3`: the number is a rank's or a shard's.
 _SHARD: Final = re.compile(
     r".*(?:^|[-_.])(?:of|rank|rng_state|random_states|shard|part|worker)", re.ASCII | re.IGNORECASE
 )
@@ -38,12 +40,14 @@ _OF_SAVES: Final = frozenset(
 _STEP_WORD: Final = re.compile(r"(?:^|[-_.,])(?:global[_-]?)?steps?[-_=]?([0-9]{1,15})(?=[-_.,]|$)", re.ASCII)
 _STRONG: Final = (".safetensors", ".ckpt", ".distcp", ".keras", ".pdparams", ".pdopt")
 _WEAK: Final = (".pt", ".pth", ".npz", ".npy", ".bin", ".h5", ".hdf5", ".msgpack", ".pkl", ".pth.tar")
+# What is made to be looked at by people: a folder `step_100/` of samples is no checkpoint.
 _PICTURES: Final = (
     "png|jpe?g|gif|bmp|tiff?|svg|webp|pdf|mp4|avi|mov|mkv|webm|wav|mp3|flac|ogg|[ct]sv|log|html?|jsonl|ipynb|out|err"
 )
 _OF_PEOPLE: Final = re.compile(_PICTURES, re.ASCII | re.IGNORECASE)
 _NO_STATE: Final = re.compile(rf"{_PICTURES}|txt|md|rst|xml|json|ya?ml|toml|ini|cfg|py|sh", re.ASCII | re.IGNORECASE)
 _FILES: Final = (".ckpt", ".pt", ".pth", ".npz", ".safetensors", ".bin", ".pth.tar")
+# `.npz` and `.bin` are formats of data first.
 _NEED_A_WORD: Final = (".npz", ".bin")
 _HASHED: Final = re.compile(r".*-(?=\d*[a-f])[0-9a-f]{8}\.pth?", re.ASCII)
 """Model zoos put the beginning of a digest there, which now and then is digits alone."""
@@ -80,14 +84,17 @@ def of_files(names: Iterable[str], folder: str, *, first: bool) -> dict[str, int
     """
     likely = [name for name in names if name.endswith(_FILES)]
     steps = {name: step for name in likely if (step := of_file(name)) is not None}
+    # Where one name ends in a digest, the others' eight digits are digests as well.
     if any(map(_HASHED.fullmatch, likely)):
         steps = {name: step for name, step in steps.items() if not _DIGEST.fullmatch(name)}
     if not steps:
         return {}
+    # In a folder called `checkpoints` a name needs no word of its own.
     saves = folder.lower() in _OF_SAVES
     spoken = {name for name in steps if saves or _STATE.search(name.lower())}
     silent = {name: step for name, step in steps.items() if name not in spoken}
     numbers = set(silent.values())
+    # Nobody saves at each step and says of no file what it is.
     samples = any(number + 1 in numbers for number in numbers)
     if samples or not first:
         return {name: step for name, step in steps.items() if name in spoken}
@@ -103,6 +110,7 @@ def is_state(name: str) -> bool:
 
 def is_text(name: str) -> bool:
     """Whether it is a picture, a text or a table by its ending."""
+    # Without a suffix it may be anything, a state too.
     return "." in name and _NO_STATE.fullmatch(name.rpartition(".")[2]) is not None
 
 
@@ -144,6 +152,7 @@ def is_run(name: str, folders: Iterable[str], files: Iterable[str]) -> bool:
         return False
     if any(match.lastgroup is None for match in matches) or any(one.lower() in _OF_SAVES for one in folders):
         return True
+    # Files 0 to n-1 in a folder are of ranks; numbers with gaps, or one beyond the folder's own, are steps of a run.
     steps = {step for one in files if is_state(one) and (step := of_file(one)) is not None}
     return bool(steps) and (max(steps) - min(steps) >= len(steps) or (len(steps) == 1 and max(steps) > own))
 
@@ -153,6 +162,7 @@ def of_tag(name: str) -> int | None:
 
     None also where it says two different ones.
     """
+    # The strict rule first: a name that is a step and nothing else needs no word before it.
     whole = of_folder(name)
     if whole is not None:
         return whole

@@ -12,6 +12,7 @@ from lakemark.formats.roles import BESIDE_WEIGHTS, of_file
 from lakemark.model.checkpoints.manifest import Role
 
 _PER_RANK: Final = re.compile(
+    # rng_state: HF Trainer; random_states: Accelerate; extra_state_rank: ByteCheckpoint; train/rank: OLMo-core.
     r"(?:.*/)?(?P<set>rng_state_|random_states_|extra_state_rank_|train/rank|rank|[a-z_]+_(?=\d+\.pt\b))"
     r"(?P<rank>\d{1,7})\.(?:pth|pt|pkl)",
     re.ASCII,
@@ -26,14 +27,18 @@ _INDEXED: Final = re.compile(
     re.ASCII,
 )
 _OF_MODEL: Final = (
+    # DeepSpeed
     ("optim_states", re.compile(r"(?:.*/)?(?:bf16_|fp16_)?zero_pp_rank_\d+_mp_rank_\d+_?optim_states\.pt", re.ASCII)),
     ("expert optim_states", re.compile(r"(?:.*/)?expp_rank_\d+_mp_rank_\d+_optim_states\.pt", re.ASCII)),
     ("model_states", re.compile(r"(?:.*/)?(?:zero_pp_rank_\d+_)?mp_rank_\d+_model_states\.pt", re.ASCII)),
     ("layers", re.compile(r"(?:.*/)?layer_(?P<of>\d+)(?:-[a-z]+_\d+)*-model_states\.pt", re.ASCII)),
     ("experts", re.compile(r"(?:.*/)?(?P<of>(?:layer_\d+_)?expert_\d+)_mp_rank_\d+_model_states\.pt", re.ASCII)),
     ("parameters", re.compile(r"(?:.*/)?zero/(?P<of>.+)/fp32\.pt", re.ASCII)),
+    # Megatron-LM, legacy
     ("mp_rank", re.compile(r"mp_rank_[\d_]+/(?:model_optim_rng|model_rng)\.pt", re.ASCII)),
+    # ByteCheckpoint
     ("optimizer's part", re.compile(r"optimizer/\.metadata", re.ASCII)),
+    # DCP's HuggingFaceStorageWriter, by rank
     ("shards", re.compile(r"(?:.*/)?shard-(?P<of>\d{5,7})-model-\d{5,7}-of-\d{5,7}\.safetensors", re.ASCII)),
     ("__<rank>.metadata", re.compile(r"(?:.*/)?__(?P<of>\d{1,7})\.metadata", re.ASCII)),
     ("parts", re.compile(r".+/\.metadata", re.ASCII)),
@@ -54,6 +59,7 @@ _STAY: Final = (
 """Written last, or for as long as the model is the same: a step that has none after one that had some is not whole."""
 _OF_THE_MODEL: Final = ("experts", "layers", "parameters", "parts")
 _NUMBER: Final = re.compile(r"\d+", re.ASCII)
+# Steps on either side that a save is compared with: a run may change what it saves, and then goes on so.
 _NEAR: Final = 2
 _OF: Final = re.compile(
     r"(?P<stem>.*?)(?P<number>\d{1,9})-of-(?P<count>\d{1,9})(?P<rest>.*)"
@@ -79,6 +85,7 @@ def counts(names: Iterable[str]) -> dict[str, int]:
     """Set name -> how many, of all sets whose end only the step before tells."""
     listed = list(names)
     found = {name: len(ranks) for name, ranks in per_rank(listed).items()}
+    # The patterns are tried on few names: an Orbax step has thousands.
     likely = [name for name in listed if name.endswith(_LIKELY) or "shard-" in name]
     for kind, pattern in _OF_MODEL if likely else ():
         matches = [match for name in likely if (match := pattern.fullmatch(name))]
@@ -89,11 +96,13 @@ def counts(names: Iterable[str]) -> dict[str, int]:
 
 def holes(name: str, numbers: Iterable[int], *, first: int = 0) -> str | None:
     """What is missing between `first` and the largest of the numbers; None where nothing is."""
+    # Counted by the set's size and not by walking to the largest: a name may have fifteen digits.
     have = {number for number in numbers if number >= first}
     last = max(have, default=first - 1)
     missing = last + 1 - first - len(have)
     if not missing:
         return None
+    # For the same reason only the first few are looked for.
     some = list(islice((number for number in range(first, last + 1) if number not in have), 5))
     shown = ", ".join(map(str, some)) + (", …" if missing > len(some) else "")
     return f"{name}: {shown} missing of {last + 1 - first}"
@@ -133,6 +142,7 @@ def short(now: Mapping[str, int], before: Mapping[str, int]) -> str | None:
         return f"no {gone}, which the step before has"
     shared = [name for name in now if name in before]
     less = [name for name in shared if now[name] < before[name]]
+    # One set of two that shrank is the one still being written.
     if not less or (len(shared) > 1 and len(less) == len(shared) and len({now[name] for name in shared}) == 1):
         return None
     worst = less[0]
@@ -145,6 +155,7 @@ def fewer(what: str, counts: Sequence[int], at: int) -> str | None:
     counts: how many files each step has, in order of steps.
     """
     count, before = counts[at], counts[at - 1] if at else 0
+    # The step after has as few: the run goes on with fewer ranks. Of the last step nothing tells that: it may be in the making.
     if count >= before or (at + 1 < len(counts) and counts[at + 1] == count):
         return None
     return f"{count} of {before} {what}, as the step before has"
@@ -172,6 +183,7 @@ def lacking(steps: Sequence[frozenset[str]], at: int, *, removed: bool = False) 
     removed: the first is compared with the one after it; it may be half removed.
     """
     other = at - 1 if at else 1
+    # A proper subset: kinds that changed altogether are another layout, no lack.
     if (not at and not removed) or other >= len(steps) or not steps[at] < steps[other]:
         return None
     if steps[at] in (*steps[max(at - _NEAR, 0) : at], *steps[at + 1 : at + 1 + _NEAR][: len(steps) - at - 2]):

@@ -23,6 +23,7 @@ _WEIGHTS: Final = _words(
 )
 _OPTIMIZER: Final = _words(
     "opt_state opt_states optimizer optimizers optimizer_state optimizer_states optim opt param_states tx_state"
+    # .optimizer_slot: TensorFlow's object graph.
     " optimizer_with_weights optimizer_variables .optimizer_slot"
 )
 _RNG: Final = _words(
@@ -35,6 +36,7 @@ _DATALOADER: Final = _words(
 )
 _CONFIG: Final = _words("config model_config metrics metadata descriptor process_metadata hparams hyperparameters")
 _STEP: Final = _words("step steps global_step epoch version save_counter iteration metrics_variables")
+# Below `model`, these say that the holder is the whole state and no model.
 _IN_STATE: Final = _OPTIMIZER | _RNG | {"step", "global_step"}
 _BY_WORD: Final = (
     (_OPTIMIZER, Role.OPTIMIZER),
@@ -46,6 +48,7 @@ _BY_WORD: Final = (
 )
 _HOLDERS: Final = _words("model models target")
 """What people call a whole training state, as Flax's guide does: what lies directly in it may be the optimizer."""
+# Deeper keys are names of layers, which may be called anything.
 _DEEPEST: Final = 4
 
 
@@ -79,6 +82,7 @@ def told(paths: Iterable[Sequence[str]]) -> TreeRoles:
     maybe: set[str] = set()
     if unknown:
         maybe |= {Role.WEIGHTS, Role.OPTIMIZER}
+    # optax: the schedule follows from the optimizer's count; random numbers may be derived from the step.
     if unknown or Role.OPTIMIZER in present:
         maybe |= {Role.SCHEDULER, Role.RNG}
     return TreeRoles(present, frozenset(str(role) for role in maybe) - present)

@@ -40,6 +40,7 @@ def left_over(name: str) -> bool:
     return _LEFT_OVER.fullmatch(name) is not None
 
 
+# Hidden names are among them: rsync and most tools that rename begin a temporary name by a point.
 _BEFORE_RENAMING: Final = re.compile(r"\..+|[_~#]*te?mp[-_.].+|.*[-_.]tmp[-_.].+", re.ASCII | re.IGNORECASE | re.DOTALL)
 
 

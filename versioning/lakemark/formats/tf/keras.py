@@ -27,6 +27,7 @@ from lakemark.ports import Found
 
 FRAMEWORK: Final = "keras"
 WEIGHTS: Final = "keras-weights"
+# `*+` gives nothing back: a name of many numbers would else be tried in every way.
 _EPOCH: Final = re.compile(
     r"(?:.*?(?:[-_.=]|(?<![A-Za-z])(?:e|ep|epoch|ckpt|checkpoint|cp|weights|step|iter)))?(?<!\d\.)(?<!\de-)"
     r"(\d{1,9})(?:[-_.](?:(?:[A-Za-z_]+[-_=]?)?-?\d+\.\d+(?:e[-+]?\d+)?|(?:[A-Za-z_]+=)?-?(?:nan|inf)))*+",
@@ -34,10 +35,12 @@ _EPOCH: Final = re.compile(
 )
 _OF_TWO: Final = re.compile(r"(?P<head>.*?)(?P<epoch>\d{1,9})[-_.](?P<batch>\d{1,9})", re.ASCII | re.DOTALL)
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d|\d{8}", re.ASCII)
+# Without a number only names that people give checkpoints; any `.keras` file may be a finished model.
 _USUAL: Final = re.compile(
     r"(?:best|last|latest|model|weights|checkpoint|ckpt|cp)(?:[-_]\w+?)?(?:[-_]\d+\.\d+)?", re.ASCII
 )
 _OLD: Final = re.compile(r".*(?:weights|checkpoint|ckpt|epoch).*", re.ASCII | re.DOTALL)
+# `ShardedH5IOStore` numbers them so.
 _SHARD: Final = re.compile(r"(?P<stem>.+)_(?P<number>\d{5})\.weights\.h5", re.ASCII | re.DOTALL)
 _SUFFIXES: Final = frozenset({"keras", "h5", "hdf5", "json", "bkp"})
 _HDF5: Final = frozenset({"h5", "hdf5"})
@@ -68,6 +71,7 @@ class Keras(OfFiles):
 
 def epoch(stem: str) -> int | None:
     """The number that a name says, before any numbers with a point; never a part of a date."""
+    # `model-2026-11-29.keras`: the last number of a date looks as an epoch does.
     match = _EPOCH.fullmatch(stem)
     return int(match[1]) if match and not _DATE.search(stem) else None
 
@@ -83,6 +87,7 @@ def _whole_models(folder: Folder) -> set[str]:
         stem, kind = _kind(name)
         if kind is None and name.endswith((".h5", ".hdf5")) and epoch(stem) is not None:
             looked[_DIGITS.sub("#", name)].append(name)
+    # To open every HDF5 file of a folder of data takes long, and names that differ in numbers alone are alike inside.
     few = list(looked.items())[:_LOOKED_INTO]
     return {like for like, names in few if any(keras_files.is_model(folder, name) for name in names[:_LOOKED_INTO])}
 
@@ -95,6 +100,7 @@ def _epochs_of_two(folder: Folder) -> dict[str, int]:
         match = _OF_TWO.fullmatch(stem) if not stem.isdigit() and not _DATE.search(stem) else None
         if match:
             alike[match["head"], name.removeprefix(stem)][name] = int(match["epoch"])
+    # `weights.05-40.h5` with 05 in every name is no epoch: then the second number is the one that moves on.
     several = [names for names in alike.values() if len(set(names.values())) > 1]
     return {name: number for names in several for name, number in names.items()}
 
@@ -107,9 +113,11 @@ def _single(folder: Folder, name: str, whole: Container[str], epochs: Mapping[st
     if kind is None:
         return
     if shard:
+        # Shards without an index: spoken of once, at the first.
         if not folder.has_file(f"{shard['stem']}.weights.json") and shard["number"] == "00000":
             yield _sharded(folder, f"{shard['stem']}.weights.json")
         return
+    # Without an epoch and a usual name it is somebody's finished model.
     step = epochs.get(name, epoch(stem))
     if step is not None or _USUAL.fullmatch(stem):
         judge = partial(_judged, folder, name, kind, step)
@@ -158,8 +166,10 @@ def _judged_shards(folder: Folder, index: str, shards: Sequence[str], step: int 
     try:
         value: Any = json.loads(folder.text(index, longest_bytes=_LONGEST_MAP_BYTES))
         weights = {str(key): files for key, files in value["weight_map"].items()}
+        # A large variable may be spread over several shards.
         named = {file for files in weights.values() for file in ([files] if isinstance(files, str) else files)}
         wrong += [f"{name} is missing" for name in sorted(map(str, named)) if name not in shards]
+        # The index is written anew after each shard: one that it does not name was added after it.
         wrong += [f"{index} does not name {name} yet" for name in shards if name not in named]
         wrong += _short_of_total(folder, shards, value.get("metadata"))
     except Unreadable as error:
@@ -178,6 +188,7 @@ def _judged_shards(folder: Folder, index: str, shards: Sequence[str], step: int 
             wrong,
             roles=dict.fromkeys(shards, "weights") | ({index: "config"} if folder.has_file(index) else {}),
             present=["weights", *(["optimizer"] if optimizer else [])],
+            # Where the index names no variable of an optimizer there is none.
             possible=[] if weights and not optimizer else [Role.OPTIMIZER, Role.SCHEDULER, Role.RNG],
             members=members,
         )
@@ -207,6 +218,7 @@ def _judged_backup(folder: Folder, names: Sequence[str], *, notes: Sequence[str]
     step, why = _trained(folder)
     broke = broken(folder, _BACKUP)
     wrong = [f"{name}: {text}" for name, text in ((_BACKUP, broke), (_TRAINING, why)) if text]
+    # Overwritten in place in this order: newer weights with the old metadata are a backup that was cut between both.
     wrong += [] if wrong or not _is_newer(folder) else [f"{_TRAINING} is of the backup before, {_BACKUP} is newer"]
     roles, _ = keras_files.roles_in(folder, _BACKUP) if broke is None else (keras_files.ASSUMED[False], None)
     return _by_epoch(
@@ -230,6 +242,7 @@ def _is_newer(folder: Folder) -> bool:
         weights, said = folder.stat(_BACKUP), folder.stat(_TRAINING)
     except Unreadable:
         return False
+    # The weights come first, so in a whole backup they are older; a copy is allowed the time that it takes.
     return weights.st_mtime_ns > said.st_mtime_ns + copied_ns(weights.st_size)
 
 
@@ -244,4 +257,5 @@ def _trained(folder: Folder) -> tuple[int | None, str | None]:
         return None, str(error)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError):
         return None, "JSON empty or cut"
+    # In the middle of an epoch two backups of it would have the same number.
     return (done if batch == 0 and done >= 0 else None), None

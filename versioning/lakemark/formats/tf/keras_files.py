@@ -12,6 +12,7 @@ from lakemark.formats.readers.hdf5 import root_names
 
 _WEIGHTS: Final = ("model.weights.h5", "model.weights.json")
 _NEEDED: Final = ("metadata.json", "config.json")
+# zipfile builds an object for each member that a hostile archive lists.
 _LARGEST_DIRECTORY_BYTES: Final = 2**20
 _TAIL_BYTES: Final = 66_000
 _END: Final = b"PK\x05\x06"
@@ -59,10 +60,12 @@ def is_model(folder: Folder, name: str) -> bool:
 def _of_names(names: frozenset[str] | None) -> KerasRoles:
     if names is None:
         return _UNKNOWN
+    # `optimizer`: Keras 3. `optimizer_weights`: whole models of before.
     return _WITH if names & {"optimizer", "optimizer_weights"} else _WITHOUT
 
 
 def _of_model(stream: BinaryIO) -> tuple[KerasRoles, str | None]:
+    # Before zipfile reads it whole.
     if (_directory_bytes(stream) or _IN_64) > _LARGEST_DIRECTORY_BYTES:
         return _WITH, "no Keras archive: its directory is too large"
     try:
@@ -75,10 +78,12 @@ def _of_model(stream: BinaryIO) -> tuple[KerasRoles, str | None]:
     if missing or weights is None:
         return _WITH, f"no {', '.join([*missing, *([_WEIGHTS[0]] if weights is None else [])])} in it"
     entry = inside[weights]
+    # Keras stores it; of a compressed one nothing is unpacked to look inside.
     if weights != _WEIGHTS[0] or entry.compress_type != zipfile.ZIP_STORED:
         return _WITH, None
     stream.seek(entry.header_offset)
     header = stream.read(_LOCAL_HEADER_BYTES)
+    # Lengths of the name and of the extra field, which may differ from those in the directory.
     base = entry.header_offset + _LOCAL_HEADER_BYTES + header[26] + header[27] * 256 + header[28] + header[29] * 256
     return _of_names(root_names(stream, base=base)), None
 
@@ -93,6 +98,7 @@ def _directory_bytes(stream: BinaryIO) -> int | None:
     if at < 0:
         return None
     length = int.from_bytes(tail[at + 12 : at + 16], "little")
+    # Too large for the fields of 32 bits: the 64-bit record before it says the length.
     if length == _IN_64 or tail[at + 16 : at + 20] == b"\xff\xff\xff\xff":
         at = tail.rfind(_END_64, 0, at)
         return int.from_bytes(tail[at + 40 : at + 48], "little") if at >= 0 else None

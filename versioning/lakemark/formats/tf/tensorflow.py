@@ -28,11 +28,13 @@ from lakemark.ports import Found
 FRAMEWORK: Final = "tf"
 POINTER: Final = "checkpoint"
 _DATA: Final = re.compile(r"(?P<prefix>.+)\.data-(?P<number>\d{5})-of-(?P<count>\d{5})", re.ASCII | re.DOTALL)
+# Not the digits behind a point or an exponent: those are of a metric.
 _PREFIX: Final = re.compile(r"(?:.*[-_.])?(?<!\d\.)(?<!\de-)(\d{1,18})(?:\.ckpt|\.tf)?", re.ASCII | re.DOTALL)
 _METRIC: Final = re.compile(
     r"(?P<stem>.*\d\.\d+(?:e[-+]?\d+)?|.*[-_=](?:nan|inf))(?:\.ckpt|\.tf)?", re.ASCII | re.DOTALL
 )
 """How Keras names what it saves so up to 2.15: an epoch, then what was measured."""
+# `x-00001-of-00004.index`: an index of shards of something else.
 _PART: Final = re.compile(r".*-of-\d+", re.ASCII | re.DOTALL)
 _USUAL: Final = frozenset({"ckpt", "model.ckpt", "cp.ckpt", "checkpoint", "latest", "last", "best"})
 _NAMES_ONE: Final = re.compile(r'model_checkpoint_path:\s*"((?:[^"\\]|\\.)*)"')
@@ -41,6 +43,7 @@ _OLD_SLOT: Final = re.compile(
     re.ASCII,
 )
 """How TensorFlow 1 names what an optimizer keeps of a variable."""
+# The newest is named first; the list of all may be long.
 _PEEK_BYTES: Final = 64 * 2**10
 _TEMPORARY: Final = re.compile(r"_temp(?:_[0-9a-f]{32})?\Z", re.ASCII)
 """TensorFlow 1 puts something random behind it."""
@@ -50,6 +53,7 @@ class TensorFlow:
     """`tf`, and the pointer file beside."""
 
     def claims(self, folder: Folder) -> bool:
+        # The name alone is common: parts of a save must lie in it.
         return _TEMPORARY.search(folder.name) is not None and any(
             name.startswith("part-") and (".data-" in name or ".index" in name) for name in folder.files
         )
@@ -84,11 +88,13 @@ def _by_prefix(folder: Folder) -> dict[str, list[str]]:
         elif "-of-" in name and (match := _DATA.fullmatch(name)):
             found_[match["prefix"]].append(name)
             with_data.add(match["prefix"])
+    # `.index` is a suffix of many programs: without data, or a pointer file beside, it is not TensorFlow's.
     pointed = folder.has_file(POINTER)
     kept = {}
     for prefix, names in found_.items():
         stepless = _step(prefix) is None
         if (pointed or prefix in with_data) and not (stepless and not pointed and prefix not in _USUAL):
+            # With neither a step nor data nothing speaks for it but the suffix.
             if prefix not in with_data and stepless:
                 continue
             kept[prefix] = [*names, *([f"{prefix}.meta"] if folder.has_file(f"{prefix}.meta") else [])]
@@ -110,6 +116,7 @@ def _judged(folder: Folder, prefix: str, names: Sequence[str], step: int | None)
     problems += [f"{index}: {why}"] if not problems and (why := broken(folder, index)) else []
     problems += [] if data else [f"no {prefix}.data-…"]
     problems += short_of(data)
+    # A cut index must not be followed.
     told = None if problems else _index(folder, index)
     present, possible = {Role.WEIGHTS}, {Role.OPTIMIZER, Role.SCHEDULER, Role.RNG}
     if told is not None:
@@ -138,6 +145,7 @@ def _index(folder: Folder, index: str) -> tf_index.TensorIndex | None:
 
 def _short_data(folder: Folder, prefix: str, told: tf_index.TensorIndex) -> Iterator[str]:
     for shard, needed_bytes in sorted(told.needed_bytes.items()):
+        # How many there are is said in the index: files of another number are of another save of the prefix.
         name = f"{prefix}.data-{shard:05d}-of-{told.files:05d}"
         try:
             size_bytes = folder.size_bytes(name)
@@ -156,6 +164,7 @@ def _roles(keys: Sequence[str]) -> set[Role]:
             roles.add(Role.OPTIMIZER)
         elif key.endswith("/ITERATOR_STATE"):
             roles.add(Role.DATALOADER)
+        # Keras 3 lists the model's variables in its optimizer, too; slots of TensorFlow 1 have no path.
         elif (key.startswith("optimizer/") and "/_trainable_variables/" not in key) or _OLD_SLOT.fullmatch(key):
             roles.add(Role.OPTIMIZER)
         elif role_of(key.split("/")[:1]) is Role.RNG:
@@ -172,6 +181,7 @@ def _pointer(folder: Folder, *, beside: bool) -> str | None:
             text = stream.read(_PEEK_BYTES).decode(errors="replace")
     except (Unreadable, OSError):
         return None
+    # An empty one is what a kill leaves; it is TensorFlow's only where its checkpoints lie beside it.
     return text if text.startswith("model_checkpoint_path") or (beside and not text) else None
 
 

@@ -34,10 +34,12 @@ class ByteCheckpoint(OfFolders):
 
     def claims(self, folder: Folder) -> bool:
         kinds = folder.kinds
+        # All folders are made first: of a save that has just begun an extra state may be all there is.
         if _EXTRA in kinds and _NAME.fullmatch(folder.name) and _has_states(folder):
             return True
         if _MODEL not in kinds or not folder.has_folder(_MODEL):
             return False
+        # `model/` with DCP files alone is also how scripts save; the name or a second part makes it ByteCheckpoint's.
         if "optimizer" not in kinds and _EXTRA not in kinds and not _NAME.fullmatch(folder.name):
             return False
         parts = [folder.sub(name) for name in _PARTS if folder.has_folder(name)]
@@ -60,6 +62,7 @@ class ByteCheckpoint(OfFolders):
         if states:
             contents.ranks[_EXTRA] = len(states)
             contents.problems.extend(_lacking(folder, states))
+            # Every rank's extra state has the same keys: one is opened.
             first = states[min(states)]
             contents.present |= told(folder, [first]).present
             contents.possible.update((Role.SCHEDULER, Role.RNG, Role.DATALOADER))
@@ -74,6 +77,7 @@ def _has_states(folder: Folder) -> bool:
 
 def _lacking(folder: Folder, states: Collection[int]) -> list[str]:
     """Ranks without an extra state: up to the last that has one, or that has data of the model."""
+    # The last rank's missing state leaves no hole in the numbers, but its data of the model are there.
     data = {int(match[1]) for name in folder.sub(_MODEL).files if (match := sharded.DATA.fullmatch(name))}
     lacking = sorted(data.difference(states))
     hole = sets.holes("extra_state_rank", states)

@@ -56,14 +56,18 @@ class Composer:
         if "pt" in folder.suffixes:
             ranks: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
             for name in folder.files:
+                # The pattern is not tried on each of the many names of a strange folder.
                 match = _FILE.fullmatch(name) if name.startswith(("ep", "ba")) else None
                 if match:
                     ranks[match["base"], int(match["step"])][int(match["rank"] or 0)] = name
             rows = sorted(ranks.items(), key=lambda row: (row[0][1], row[0][0]))
+            # How many ranks there are nothing says but the steps beside it.
             counts = [len(names) for _, names in rows]
             for at, ((base, step), names) in enumerate(rows):
                 short = sets.fewer("ranks", counts, at)
+                # One rank in every step: the run saves one file, and each is spoken of by its own name.
                 yield _loose(folder, base, step, names, alone=max(counts) == 1, short=short)
+            # Only files: a link is told of as a pointer. A copy is a whole checkpoint, whose step its name does not say.
             copies = {int(match[1]): match[0] for name in folder.files if (match := _COPY.fullmatch(name))}
             if copies:
                 yield _loose(folder, copies[min(copies)], None, copies, alone=len(copies) == 1, short=None)
@@ -94,6 +98,7 @@ def _judge(
     hole = sets.holes("rank", ranks) or short
     if alone:
         problems = [one.removeprefix(f"{names[0]}: ") for one in problems]
+        # A single file of another rank than the first is what is left of several.
         hole = None if min(ranks) == 0 else f"rank {min(ranks)} only"
     inside = told(folder, names[:1])
     return found(
@@ -101,6 +106,7 @@ def _judge(
         FRAMEWORK,
         step,
         [*problems, *([hole] if hole else [])],
+        # Under `state` the model comes first and is long: what comes after it may not have been read.
         present=[Role.WEIGHTS, *inside.present],
         possible=_REST if inside.possible or not inside.present else sorted(inside.possible),
         said="whole; all in one file" if alone else f"whole; {len(names)} ranks",

@@ -20,6 +20,7 @@ FRAMEWORK: Final = "dcp"
 EXPORT: Final = "titan-hf-export"
 INDEX: Final = "model.safetensors.index.json"
 SHARDED: Final = "sharded"
+# `__0.metadata` is the first rank's where no collectives are used.
 _METADATA: Final = frozenset({".metadata", ".metadata.tmp", "__0.metadata", "__0.metadata.tmp"})
 _OF_A_STEP: Final = frozenset({Role.WEIGHTS, Role.OPTIMIZER, Role.OTHER})
 _REPLICA: Final = "ft-replicat-"
@@ -39,15 +40,18 @@ class Dcp(OfFolders):
 
     def beside(self, folder: Folder) -> tuple[Path, ...]:
         parent = folder.parent
+        # A replica's own step goes with one of the run and takes none along.
         if self.step(folder) is None or parent.name.startswith(_REPLICA):
             return ()
         replicas = [name for name in parent.folders if name.startswith(_REPLICA)]
         steps = [parent.sub(name).sub(folder.name) for name in replicas if parent.sub(name).has_folder(folder.name)]
+        # One that is still being written must not be sealed with the step: it is judged by itself.
         return tuple(step.path for step in steps if ".metadata" in step.files)
 
     def claims(self, folder: Folder) -> bool:
         if "distcp" in folder.suffixes:
             return not left_over(folder.name)
+        # Begun without any data file yet: then the name must be a step's, as anybody may have such a `.metadata`.
         return (
             not folder.suffixes.isdisjoint({"metadata", "tmp"})
             and not _METADATA.isdisjoint(folder.files)
@@ -61,6 +65,7 @@ class Dcp(OfFolders):
         contents = Contents(folder)
         sharded.add(contents)
         sharded.look_beside(contents)
+        # Said already, and better: what is left there is the one thing that would have made it whole.
         if ".metadata.tmp only" in contents.problems:
             contents.problems.remove("temporary file .metadata.tmp left")
         if folder.parent.name.startswith(_REPLICA) and ".metadata" not in folder.files:
@@ -68,6 +73,7 @@ class Dcp(OfFolders):
             contents.problems.append("the loader's state of one replica of torchft, without .metadata")
         elif folder.parent.name.startswith(_REPLICA):
             return replace(contents.found(FRAMEWORK, self.step(folder)), verdict=Verdict.MARKER, why=_KEPT_WITH)
+        # A dataloader or random states by themselves are part of something that lies elsewhere.
         elif contents.present and _OF_A_STEP.isdisjoint({*contents.present, *contents.possible}):
             contents.problems.append(f"{', '.join(ordered(contents.present))} alone")
         contents.check()
@@ -84,6 +90,7 @@ class TitanExport(OfFolders):
     def claims(self, folder: Folder) -> bool:
         if _TITAN.fullmatch(folder.name) is None or folder.has_file("config.json"):
             return False
+        # The shards come first, so a save that was cut down early has nothing else.
         shards = folder.has_folder(SHARDED) and any(_SHARD.fullmatch(name) for name in folder.sub(SHARDED).files)
         return shards or (folder.has_file(INDEX) and any(_WHOLE.fullmatch(name) for name in folder.files))
 

@@ -18,6 +18,7 @@ from lakemark.formats.torch.dcp import FRAMEWORK
 from lakemark.model.checkpoints.manifest import Role
 from lakemark.ports import Found
 
+# `step-5/actor/model/` is as deep as such scripts go; further down other things than parts would be looked through.
 _DEEPEST: Final = 2
 _MOST_LOOKED_AT: Final = 32
 _OF_A_MODEL: Final = frozenset({Role.WEIGHTS, Role.OTHER, Role.TRAINER})
@@ -32,6 +33,7 @@ class DcpParts(OfFolders):
     def claims(self, folder: Folder) -> bool:
         if not folder.folders or numbered.of_folder(folder.name) is None or "distcp" in folder.suffixes:
             return False
+        # By names alone up to here; the folders in it are listed last, as this is asked of every folder with a number.
         return not numbered.is_run(folder.name, folder.folders, folder.files) and next(_parts(folder), None) is not None
 
     def step(self, folder: Folder) -> int | None:
@@ -39,6 +41,7 @@ class DcpParts(OfFolders):
 
     def judge(self, folder: Folder) -> Found:
         contents = Contents(folder)
+        # Somebody makes the folder, then DCP writes into it: empty, its part is still to come.
         for inside in (name for name in folder.folders if not folder.sub(name).kinds):
             contents.problems.append(f"{inside} is empty")
         for inside in _parts(folder):
@@ -54,6 +57,7 @@ def _parts(folder: Folder) -> Iterator[str]:
     pending = [("", folder, 1)]
     while pending:
         prefix, outer, depth = pending.pop()
+        # Then it is a run that happens to be named by a number.
         if any(numbered.holds_checkpoints(name) for name in outer.folders):
             return
         for name in islice(outer.folders, _MOST_LOOKED_AT):
@@ -78,4 +82,5 @@ def _role(folder: Folder, inside: str) -> Role | None:
         present = dcp_metadata.read(Folder(f"{folder.at}/{inside}")).present
     except (Unreadable, Unfit, OSError):
         return said
+    # Scripts put everything into `model/`: then `.metadata` says of each file what it is.
     return said if present <= _OF_A_MODEL else None

@@ -36,6 +36,7 @@ _UNIVERSAL: Final = re.compile(
     r"zero/(?:(?P<parameter>.+)/)?(?P<state>fp32|exp_avg|exp_avg_sq|step|optimizer_state)(?:\.\d+)?\.pt", re.ASCII
 )
 _CONVERTED: Final = frozenset({"zero", "tmp"})
+# Numbers in the first rank's file; the last two stand in the configuration that it keeps.
 _TOLD: Final = ("dp_world_size", "mp_world_size", "zero_optimization.stage", "zero_optimization.mics_shard_size")
 _IN_FIRST: Final = frozenset({Role.WEIGHTS, Role.OPTIMIZER, Role.SCHEDULER, Role.RNG, Role.DATALOADER})
 _LONGEST_POINTER_BYTES: Final = 4096
@@ -53,11 +54,13 @@ class DeepSpeed:
     def claims(self, folder: Folder) -> bool:
         if holds_states(folder):
             return not left_over(folder.name)
+        # The folder is made before any file of a rank. Others use the name, too: theirs have the files that are excluded here.
         tag = _TAG.fullmatch(folder.name)
         if tag is None or any(
             name.endswith((".distcp", ".safetensors")) or name == ".metadata" for name in folder.files
         ):
             return False
+        # `zero/` and `tmp/` are what `ds_to_universal.py` makes in its output folder.
         return not folder.folders or (tag["universal"] is not None and _CONVERTED.issuperset(folder.folders))
 
     def step(self, folder: Folder) -> int | None:
@@ -99,9 +102,11 @@ def add(contents: Contents, inside: str = "") -> None:
     problems += _offloaded(names) + _universal(names)
     problems += _told(contents, prefix, names)
     contents.problems.extend(f"{prefix}{problem}" if prefix else problem for problem in problems)
+    # Every rank's file has the same keys: one is opened.
     first = next((f"{prefix}{name}" for name in names if _MODEL.fullmatch(name)), None)
     if first is not None:
         contents.present.update(told(contents.folder, [first]).present.intersection(_IN_FIRST))
+    # Without ZeRO the optimizer's state lies in the model's file.
     if not optimizer:
         contents.possible.add(Role.OPTIMIZER)
     contents.possible.update((Role.SCHEDULER, Role.RNG, Role.DATALOADER))
@@ -158,10 +163,12 @@ def _grid(what: str, pattern: re.Pattern[str], names: Sequence[str]) -> list[str
         return []
     mp = max(max(one) for one in seen.values()) + 1
     dp = max((rank for rank in seen if rank is not None), default=0) + 1
+    # One row more than there are has the first hole; a rank of many digits in a name must not make a million rows.
     rows = (
         [seen.get(None, set())] if None in seen else [seen.get(rank, set()) for rank in range(min(dp, len(seen) + 1))]
     )
     wanted = mp if None in seen else dp * mp
+    # Files without a data rank are stages 0 to 2: one of each model rank, whatever else is there.
     count = wanted - sum(map(len, rows if None in seen else seen.values()))
     if not count:
         return []
@@ -176,6 +183,7 @@ def _experts(names: Sequence[str]) -> list[str]:
     for name in names:
         match = _EXPERT.fullmatch(name)
         if match:
+            # Without a layer: as DeepSpeed wrote experts at first.
             seen[int(match["layer"] or 0), int(match["mp"])].add(int(match["expert"]))
     problems = [sets.holes(f"layer {layer} experts", experts) for (layer, _), experts in sorted(seen.items())]
     problems.append(sets.holes("expert layers", {layer for layer, _ in seen}))
@@ -187,6 +195,7 @@ def _offloaded(names: Sequence[str]) -> list[str]:
     if not ranks:
         return []
     hole = sets.holes("offloaded_tensors", ranks)
+    # Each rank that offloads has an optimizer's file, too; the last rank's folder shows only so.
     world = sum(1 for name in names if _OPTIMIZER.fullmatch(name))
     if hole is None and world > len(ranks):
         hole = f"offloaded_tensors for {len(ranks)} of {world} ranks"
@@ -207,10 +216,12 @@ def _universal(names: Sequence[str]) -> list[str]:
         common = common or (match is not None and match["state"] == "optimizer_state")
     if not seen:
         return []
+    # What states an optimizer keeps, nothing says but the parameters beside each other.
     whole = set().union(*seen.values())
     lacking = [
         f"zero/{parameter}: no {state}"
         for parameter, states in seen.items()
+        # Weights alone: the parameter was frozen.
         for state in sorted((whole if states != {"fp32"} else {"fp32"}) - states)
     ]
     return [*lacking[:_SHOWN], *([] if common else ["no zero/optimizer_state.pt"])]
@@ -222,10 +233,12 @@ def _told(contents: Contents, prefix: str, names: Sequence[str]) -> list[str]:
     if not models:
         return []
     said = integers(contents.folder, f"{prefix}{models[0][0]}", _TOLD)
+    # MiCS repeats its shards over groups of ranks: how many files there are follows from nothing that is known here.
     if said.get("zero_optimization.mics_shard_size", 0) > 0:
         return []
     optimizer = {(int(m["dp"]), int(m["mp"])) for name in names if (m := _OPTIMIZER.fullmatch(name))}
     parts = {int(match["dp"]) for match in models if match["dp"]}
+    # A lost file of the optimizer would else pass for a save without one.
     stage = said.get("zero_optimization.stage", 0)
     elsewhere = any(_EXPERT_OPTIMIZER.fullmatch(name) or _UNIVERSAL.fullmatch(name) for name in names)
     if not optimizer and stage > 0 and not elsewhere:
@@ -242,6 +255,7 @@ def _told(contents: Contents, prefix: str, names: Sequence[str]) -> list[str]:
     if any(_LAYER.fullmatch(name) for name in names):
         return []  # each stage of a pipeline counts as a model rank, and nothing says how many there are
     mp = len({match["mp"] for match in models})
+    # Then another number of ranks than in the step before is right, and not a hole.
     contents.ranks_told = dp == len(have or parts or {0}) and said.get("mp_world_size") == mp
     return _short_of_model_ranks(mp, said.get("mp_world_size", 0))
 
@@ -270,6 +284,7 @@ def _pointer(folder: Folder, name: str) -> Found:
     target = _text(folder, name)
     if target is None:
         return pointer(folder.path / name, "", why="it can't be read")
+    # A tag that names nothing here says no step, whatever its digits are.
     step = numbered.of_tag(target) if folder.has_folder(target) else None
     return pointer(folder.path / name, target, step=step)
 

@@ -43,6 +43,7 @@ class Fairseq(OfFiles):
             return
         likely = (name for name in folder.files if name.startswith("checkpoint") and name.endswith(_MAYBE))
         matches = [match for name in likely if (match := _NAME.fullmatch(name))]
+        # `checkpoint<n>.pt` alone is anybody's name.
         if not any(match["of"] or match["copy"] or match["shard"] for match in matches):
             return
         shards: dict[str, list[str]] = defaultdict(list)
@@ -52,6 +53,7 @@ class Fairseq(OfFiles):
                 yield Loose(path=folder.path / name, names=(name,), judge=partial(_temporary, folder, name))
             else:
                 shards[match["base"]].append(name)
+        # By updates: each is compared with the one that was saved before it.
         bases = sorted(shards, key=lambda one: (_step(one) is None, _step(one) or 0, one))
         counts = [len(shards[base]) for base in bases]
         for at, base in enumerate(bases):
@@ -60,6 +62,7 @@ class Fairseq(OfFiles):
 
 
 def _step(base: str) -> int | None:
+    # The pattern knows metaseq's names, which say no epoch, only with a shard behind them.
     match = _NAME.fullmatch(f"{base}-shared.pt")
     updates = (match["updates"] or match["alone"]) if match else None
     return int(updates) if updates else None
@@ -67,11 +70,13 @@ def _step(base: str) -> int | None:
 
 def _numbers(name: str) -> tuple[list[int], str]:
     match = _NAME.fullmatch(name)
+    # By number, as text `-shard10` comes before `-shard2`.
     return [int(one) for one in re.findall(r"\d+", match["shard"] or "")] if match else [], name
 
 
 def _loose(folder: Folder, base: str, names: tuple[str, ...], *, short: str | None) -> Loose:
     path = folder.path / names[0]
+    # One shard, or the shared part of experts, is never a checkpoint by itself: it keeps its members, so that holes are told.
     alone = len(names) == 1 and not _numbers(names[0])[0] and not names[0].endswith(_SHARED)
     members = () if alone else tuple(folder.path / name for name in names)
     return Loose(
@@ -110,6 +115,7 @@ def _holes(names: tuple[str, ...]) -> list[str]:
     numbers = [tuple(_numbers(name)[0]) for name in names if not name.endswith(_SHARED)]
     if not numbers:
         return [f"{_SHARED} alone"]
+    # `-model_part-<i>-shard<j>` has two numbers, `-shard<j>` one.
     widths = {len(one) for one in numbers}
     if len(widths) > 1:
         return ["shards of different kinds"]
@@ -121,6 +127,7 @@ def _holes(names: tuple[str, ...]) -> list[str]:
         problems.append(sets.holes("shard", seen))
     if count == 1:
         return [f"shard {numbers[0][0]} alone: shards come in several"]
+    # Every number occurs on each axis, and yet a cell of the grid may be empty.
     said = [problem for problem in problems if problem]
     return said or ([f"{count - len(numbers)} of {count} shards missing"] if count > len(numbers) else [])
 

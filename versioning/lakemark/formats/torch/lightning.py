@@ -38,6 +38,7 @@ _COPY: Final = re.compile(
 )
 _XLA: Final = re.compile(r"checkpoint_rank-\d+-of-\d+\.pth", re.ASCII)
 _VERSION: Final = b"pytorch-lightning_version"
+# `data.pkl` is the first member of torch's zip and begins with the first keys of the dict.
 _BEGINNING_BYTES: Final = 4096
 _IN_ONE: Final = (Role.WEIGHTS, Role.OPTIMIZER, Role.SCHEDULER, Role.RNG, Role.DATALOADER, Role.TRAINER)
 
@@ -53,6 +54,7 @@ class Lightning:
     """
 
     def claims(self, folder: Folder) -> bool:
+        # FSDP's folder, whatever a user's template called it: `meta.pt` beside DCP files is nobody else's.
         if folder.has_file(META) and (
             folder.has_file(".metadata") or any(name.endswith(".distcp") for name in folder.files)
         ):
@@ -72,12 +74,14 @@ class Lightning:
 
     def judge(self, folder: Folder) -> Found:
         contents = Contents(folder)
+        # DeepSpeed's strategy calls the tag `checkpoint`; `latest` beside it is a part of this checkpoint, and no run's pointer.
         states = [name for name in folder.folders if deepspeed.holds_states(folder.sub(name))]
         ranks = [name for name in folder.files if _XLA.fullmatch(name)]
         for inside in states:
             deepspeed.add_tag(contents, inside)
         if ranks:
             contents.roles.update(dict.fromkeys(ranks, Role.WEIGHTS))
+            # XLA keeps everything of a rank in its file.
             contents.possible.update((Role.OPTIMIZER, Role.SCHEDULER, Role.RNG))
             contents.problems.extend(sets.short_of(ranks))
         elif not states:
@@ -93,6 +97,7 @@ class Lightning:
             if not (_STEP.fullmatch(name) or _NAMED.fullmatch(name) or _says_so(folder, name)):
                 continue
             stem = name.removesuffix(_SUFFIX)
+            # Of NeMo's averaged weights only those without the others are a checkpoint of their own.
             if stem.endswith(_AVERAGED) and folder.has_file(stem.removesuffix(_AVERAGED) + _SUFFIX):
                 continue
             names = [name, *(one for one in (f"{stem}{_AVERAGED}{_SUFFIX}",) if folder.has_file(one))]
@@ -124,6 +129,7 @@ def _step_inside(folder: Folder, name: str) -> int | None:
     Not of `last.ckpt` and such: they are copies.
     """
     half = _IN_PARENT.fullmatch(folder.name)
+    # `epoch=0-step=8-val/loss=1.41.ckpt`: the folder has the step, the file the rest of a metric's name.
     if half and "step" not in name:
         return int(half["step"])
     if _COPY.fullmatch(name):
@@ -144,6 +150,7 @@ def _file(folder: Folder, names: tuple[str, ...]) -> Found:
     problems = headers.problems(folder, list(names))
     problems = [one.removeprefix(f"{names[0]}: ") for one in problems]
     mark = names[0].removesuffix(_SUFFIX) + UNFINISHED
+    # Made before and removed after the save; the file itself may look whole before it is.
     if folder.has_file(mark):
         problems.append(f"{mark} lies beside it")
     inside = told(folder, names[:1])
@@ -153,6 +160,7 @@ def _file(folder: Folder, names: tuple[str, ...]) -> Found:
         FRAMEWORK,
         step if step is not None else _step_inside(folder, names[0]),
         problems,
+        # Where the keys can't be read: Lightning writes no checkpoint without a state_dict.
         present=sorted(inside.present) or [Role.WEIGHTS],
         possible=sorted(inside.possible) if inside.present else _IN_ONE,
         said="whole; all in one file",

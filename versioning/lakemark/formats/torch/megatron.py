@@ -32,7 +32,9 @@ COMMON: Final = "common.pt"
 INTEGRITY: Final = "integrity.json"
 RELEASE: Final = "release"
 _STARTED: Final = (".metadata", ".metadata.tmp", COMMON)
+# Padded to seven digits: beyond ten million iterations there are more.
 _NAME: Final = re.compile(r"iter_(\d{7,15})", re.ASCII)
+# NeMo's folders, which hold Megatron-core's as `weights/`.
 _OF_OTHERS: Final = re.compile(r".+-step=\d.*", re.ASCII | re.DOTALL)
 _RANK: Final = re.compile(r"mp_rank_(?P<tp>\d{2,4})(?:_(?P<second>\d{3,4}))?(?:_(?P<third>\d{3,4}))?", re.ASCII)
 _MODEL: Final = re.compile(r"mp_rank_[\d_]+/(?:model_optim_rng|model_rng)\.pt", re.ASCII)
@@ -42,6 +44,7 @@ _RNG: Final = re.compile(r"rng_state/shard_[\d.]+_[\d.]+\.pt", re.ASCII)
 _DATALOADER: Final = re.compile(r"(?:mp_rank_[\d_]+/)?train_dataloader_dprank(?P<rank>\d{3,7})\.pt", re.ASCII)
 _SPLIT: Final = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size")
 _SPLIT_OF_EXPERTS: Final = "expert_tensor_parallel_size"
+# The sizes it bounds come from a file: a hostile one must not be counted to.
 _MOST_RANKS: Final = 1 << 16
 _OBJECT: Final = "/shard_"
 """In the name of what is no tensor, in the DCP files of torch_dist alone."""
@@ -61,10 +64,12 @@ class Megatron:
 
     def claims(self, folder: Folder) -> bool:
         named = _NAME.fullmatch(folder.name) is not None or folder.name == RELEASE
+        # legacy: the folders of ranks are made first, so even empty ones say what this is.
         if named and any(_RANK.fullmatch(name) for name in folder.folders):
             return True
         if folder.has_file(CONFIG) and (folder.has_file(".metadata") or folder.has_file(COMMON)):
             return not left_over(folder.name)
+        # zarr: folders of arrays, and this config. A folder called `release` may have a metadata.json of anything.
         if named and folder.has_file(CONFIG) and folder.name != RELEASE:
             return True
         return named and any(name in _STARTED or name.endswith(".distcp") for name in folder.files)
@@ -75,12 +80,14 @@ class Megatron:
 
     def judge(self, folder: Folder) -> Found:
         contents = Contents(folder)
+        # Energon's loader keeps `mp_rank_*` in a distributed checkpoint as well.
         legacy = any(_RANK.fullmatch(name) for name in folder.folders) and not folder.has_file(".metadata")
         if legacy:
             _add_legacy(contents)
         else:
             add(contents)
         contents.check()
+        # NeMo 1. The parent is not listed for it: a run may have thousands of steps.
         if folder.parent.is_file(folder.name + UNFINISHED):
             contents.problems.append(f"{folder.name}{UNFINISHED} lies beside it")
         return contents.found(LEGACY if legacy else DISTRIBUTED, self.step(folder))
@@ -100,6 +107,7 @@ def add(contents: Contents, inside: str = "") -> None:
     else:
         metadata = sharded.add(contents, inside)
         _check_config(contents, prefix, names, listed=frozenset(metadata.names if metadata else ()))
+        # A lost `common.pt` would else pass for one of the layout since 2026, which has none.
         if backend == "torch_dist" and metadata and not _has_common(names, metadata.names):
             contents.problems.append(f"no {prefix}{COMMON}")
     if COMMON in names:
@@ -110,6 +118,7 @@ def add(contents: Contents, inside: str = "") -> None:
     contents.roles.update({f"{prefix}{name}": Role.TRAINER for name in names if name == "train_state.pt"})
     contents.roles.update({f"{prefix}{name}": Role.RNG for name in names if _RNG.fullmatch(name)})
     _add_other_parts(contents, inside)
+    # Then they lie where no name tells of them.
     if COMMON not in names or backend == "zarr":
         contents.possible.update((Role.SCHEDULER, Role.RNG))
     _check_loaders(contents, names)
@@ -127,6 +136,7 @@ def _add_arrays(contents: Contents, prefix: str, names: set[str]) -> None:
         contents.problems.append(f"no {prefix}*/{_ARRAY}")
     for at in arrays:
         files = sorted(f"{prefix}{name}" for name in inside[at])
+        # An array's name is its key in the state: `optimizer.state.exp_avg.…`.
         contents.roles.update(dict.fromkeys(files, Role.OPTIMIZER if at.startswith("optimizer") else Role.WEIGHTS))
         metadata = f"{prefix}{at}/{_ARRAY}"
         chunks = [name for name in files if name != metadata]
@@ -138,6 +148,7 @@ def _add_common(contents: Contents, name: str) -> None:
     said = torch_file.read(contents.folder, name)
     inside = torch_file.roles(said).present
     contents.roles[name] = Role.SCHEDULER if said is None or Role.SCHEDULER in inside else Role.TRAINER
+    # It has the words of the weights and the optimizer as well, but only of their arguments.
     contents.present.update(inside & {Role.SCHEDULER, Role.RNG})
     if said is None or not said.whole:
         contents.possible.update((Role.SCHEDULER, Role.RNG))
@@ -150,6 +161,7 @@ def _rewritten(folder: Folder, prefix: str, names: set[str]) -> Iterator[str]:
     except Unreadable:
         return  # said of the file itself
     if CONFIG in written:
+        # A copy that keeps no times writes the one long after the other.
         apart_ns = copied_ns(sum(one.st_size for one in written.values()))
         if written[COMMON].st_mtime_ns > written[CONFIG].st_mtime_ns + apart_ns:
             yield f"{prefix}{COMMON} newer than {CONFIG} (overwrite in place?)"
@@ -200,6 +212,7 @@ def _siblings_have_config(folder: Folder, prefix: str) -> bool:
         changed_ns = os.lstat(parent.at).st_mtime_ns
     except OSError:
         return False
+    # A save that was cut before `metadata.json` looks as torch_dcp's and fsdp_dtensor's do, which have none: the run tells.
     siblings = (name for name in _newest(parent.at, changed_ns, _OF_OTHERS if prefix else _NAME) if name != folder.name)
     return any(Folder(f"{parent.at}/{name}").is_file(f"{prefix}{CONFIG}") for name in siblings)
 
@@ -207,6 +220,7 @@ def _siblings_have_config(folder: Folder, prefix: str) -> bool:
 @lru_cache(maxsize=16)
 def _newest(at: str, changed_ns: int, like: re.Pattern[str]) -> tuple[str, ...]:  # noqa: ARG001 - names until it changes
     """The last steps in a folder: not listed again for each of them."""
+    # The highest, as numbers are padded; a run writes one format, so a few are enough.
     return tuple(name for name in Folder(at).folders if like.fullmatch(name))[-4:]
 
 
@@ -218,6 +232,7 @@ def _check_integrity(contents: Contents, prefix: str, names: set[str]) -> None:
         return  # said with the headers
     files = said.get("files") if isinstance(said, dict) else None
     listed = [name for name in files if isinstance(name, str)] if isinstance(files, dict) else []
+    # Names alone: a look reads headers; every byte is read and hashed by the commit.
     contents.problems.extend(f"{prefix}{name} missing, {INTEGRITY} names it" for name in listed if name not in names)
 
 
@@ -248,13 +263,16 @@ def _add_legacy(contents: Contents) -> None:
         lone = contents.has(Role.DATALOADER)
         contents.problems.append("no weights: the loader's state alone" if lone else "no model_optim_rng.pt")
         return
+    # `model_optim_rng.pt` holds them, as its name says of the first.
     contents.present.update((Role.RNG, Role.SCHEDULER))
     if not contents.has(Role.OPTIMIZER):
         contents.possible.add(Role.OPTIMIZER)
     folders = sorted(name for name in contents.folder.folders if _RANK.fullmatch(name))
     contents.ranks["mp_rank"] = len(models)
+    # Every rank's file has the same arguments.
     first = next(name for name in names if _MODEL.fullmatch(name))
     said = integers(contents.folder, first, (*_SPLIT, _SPLIT_OF_EXPERTS))
+    # Where experts are split over other ranks than the rest is, the grid of names has holes that are right.
     contents.problems.extend([] if said.get(_SPLIT_OF_EXPERTS) not in (None, said.get(_SPLIT[0])) else _grid(models))
     contents.problems.extend(_split(said, len(models), first) if _SPLIT[0] in said else [])
     contents.problems.extend(_uneven(names, folders, models))
@@ -265,6 +283,7 @@ def _add_legacy(contents: Contents) -> None:
 def _grid(models: Sequence[str]) -> list[str]:
     """Holes in tensor × pipeline × expert ranks."""
     ranks = [tuple(int(one) for one in match.groups() if one) for name in models if (match := _RANK.fullmatch(name))]
+    # Pipeline and expert ranks are in the names of all or of none.
     if len({len(one) for one in ranks}) > 1:
         return ["mp_rank: folders of different kinds"]
     count = 1
@@ -284,6 +303,7 @@ def _uneven(names: Sequence[str], folders: Sequence[str], models: Sequence[str])
         if _MODEL.fullmatch(name) or name.endswith("/distrib_optim.pt"):
             folder, _, file = name.partition("/")
             inside[folder].add(file)
+    # What one rank has, each has: the optimizer's file is written by all of them or none.
     wanted = set().union(*inside.values()) if inside else set()
     problems = [
         f"{folder}: no {', '.join(sorted(wanted - inside[folder]))}" for folder in folders if wanted - inside[folder]
@@ -295,6 +315,7 @@ def _split(said: dict[str, int], have: int, file: str) -> list[str]:
     """Experts may be split otherwise than the rest: then not every tensor rank meets every expert rank."""
     tensor, pipeline, expert = (max(said.get(name, 1), 1) for name in _SPLIT)
     inner = max(said.get(_SPLIT_OF_EXPERTS, tensor), 1)
+    # After so many ranks the pairs of tensor and expert rank come again.
     ranks = lcm(tensor, inner * expert)
     met = {(rank % tensor, rank // inner % expert) for rank in range(min(ranks, _MOST_RANKS))}
     wanted = pipeline * len(met)
@@ -306,5 +327,6 @@ def _tracker(folder: Folder) -> Found:
         target = folder.text(TRACKER, longest_bytes=4096).strip()
     except (Unreadable, OSError) as error:
         return pointer(folder.path / TRACKER, "", why=str(error))
+    # `release`, or what is left of one that was cut while it was overwritten, says no iteration.
     step = int(target) if re.fullmatch(r"[0-9]{1,15}", target) else None
     return pointer(folder.path / TRACKER, target, step=step)

@@ -22,6 +22,7 @@ ARCHIVE: Final = "nemo-archive"
 MARKER: Final = "nemo-marker"
 _NAME: Final = re.compile(r".+-step=\d{1,15}(?:-.*)?|.+-last", re.ASCII | re.DOTALL)
 _LOOSE: Final = (UNFINISHED, ".nemo")
+# What NeMo writes into `context/`.
 _TOLD: Final = frozenset({"io.json", "model.yaml"})
 _BEGUN: Final = frozenset({".metadata", ".metadata.tmp", megatron.COMMON, megatron.CONFIG})
 _HUGGING_FACE: Final = ("hf_weights", "hf_adapter")
@@ -42,6 +43,7 @@ class Nemo:
     """
 
     def claims(self, folder: Folder) -> bool:
+        # `weights/` and `hf_weights/` are names that others use: the context, or NeMo's way to name a save, has to be there, too.
         if any(map(folder.has_folder, _HUGGING_FACE)):
             return folder.has_folder("context") or _NAME.fullmatch(folder.name) is not None
         if not folder.has_folder("weights"):
@@ -59,6 +61,7 @@ class Nemo:
             if name.startswith("context/"):
                 contents.roles[name] = Role.CONFIG
         if not _has_context(folder):
+            # `always_save_context` may be off: one is missed where other saves have it, or where there are none to ask.
             others = list(_done_beside(folder))
             if folder.has_folder("context") or not others or any(map(_has_context, others)):
                 contents.problems.append("no context (written after the weights)")
@@ -113,12 +116,14 @@ def _done_beside(folder: Folder) -> Iterator[Folder]:
     """Other saves of the run that nothing marks, but the last, which may have a context where none of the others has."""
     parent = folder.parent
     names = (name for name in parent.folders if name != folder.name and _NAME.fullmatch(name))
+    # A save that is still marked may lack its context for the same reason as this one.
     usual = (name for name in names if not name.endswith("-last") and not parent.has_file(name + UNFINISHED))
     return (one for name in usual if (one := Folder(f"{parent.at}/{name}")).has_folder("weights"))
 
 
 def _marks(folder: Folder, name: str) -> bool:
     sibling = name.removesuffix(UNFINISHED)
+    # Before the first file of a save its sibling is not there yet: then the name alone tells.
     return bool(sibling) and (
         _NAME.fullmatch(sibling) is not None or sibling in folder.kinds or f"{sibling}.ckpt" in folder.kinds
     )
@@ -131,6 +136,7 @@ def _is_text(folder: Folder, name: str) -> bool:
             start = stream.read(_BLOCK_BYTES)
     except (Unreadable, OSError):
         return False
+    # An empty one is a cut archive, no text.
     return bool(start) and b"\0" not in start and not start.startswith(_GZIP)
 
 

@@ -39,11 +39,13 @@ class NvrxLocal(OfFiles):
                 match = _FILE.fullmatch(name)
                 if match:
                     saved[match["step"]].setdefault(rank, []).append(name)
+        # The ranks of this node: those whose folders have a file of any step.
         mine = sorted({rank for one in saved.values() for rank in one}, key=int)
         for step, files in sorted(saved.items()):
             path = folder.path / f"iter_{step}"
             members = tuple(folder.path / rank / name for rank in sorted(files, key=int) for name in files[rank])
             judge = partial(_judge, path, folder, files, ranks=mine)
+            # No name in this folder; it keeps other families from one of that name.
             yield Loose(path=path, names=(f"iter_{step}",), judge=judge, step=int(step), members=members)
 
 
@@ -52,8 +54,10 @@ def _judge(path: Path, folder: Folder, files: dict[str, list[str]], *, ranks: li
     names = [f"{rank}/{name}" for rank in sorted(files, key=int) for name in files[rank]]
     dirty = [name for name in names if name.endswith(".dirty.pt")]
     members = tuple(folder.path / name for name in names)
+    # Nothing of it was renamed: it is only begun.
     if len(dirty) == len(names):
         return replace(temporary(path, FRAMEWORK, step, f"{dirty[0]} was not renamed yet"), members=members)
+    # Files of other ranks are copies: they make up for no file of the folder's own rank.
     own = {rank for rank in ranks if f"iter_{step:07d}_{int(rank)}_local.pt" in files.get(rank, ())}
     lacking = [rank for rank in ranks if rank not in own]
     problems = [f"{name} was not renamed yet" for name in dirty]

@@ -23,6 +23,7 @@ _RANK: Final = re.compile(r"train/rank(\d{1,7})\.pt", re.ASCII)
 _CONFIG: Final = frozenset({"config.json", "data_paths.txt", _MARKER})
 _BEGUN: Final = re.compile(r"step\d{1,15}-tmp", re.ASCII)
 _STEP: Final = re.compile(r"step\d{1,15}", re.ASCII)
+# What `.metadata.json` is called until it is renamed.
 _HALF: Final = re.compile(r"tmp[a-z0-9_]{8}", re.ASCII)
 
 
@@ -40,9 +41,12 @@ class OlmoCore(OfFolders):
             return True
         kinds = folder.kinds
         if _STATE in kinds and folder.has_folder(_STATE):
+            # `-tmp` is OLMo's own; other words for leftovers are somebody's who put it aside.
             return folder.name.endswith(_TEMPORARY) or not left_over(folder.name)
+        # The marker without the state: what removes a checkpoint, or a copy, was cut.
         if _MARKER in kinds and _STEP.fullmatch(folder.name):
             return True
+        # An asynchronous save may have written `train/` alone so far; a `train/` inside another DCP checkpoint is not OLMo's.
         if "train" not in kinds or ".metadata" in kinds or "distcp" in folder.suffixes:
             return False
         if numbered.of_folder(folder.name.removesuffix(_TEMPORARY)) is None:
@@ -72,6 +76,7 @@ class OlmoCore(OfFolders):
             contents.problems.append(hole)
         if ranks:
             contents.ranks["rank"] = len(ranks)
+            # Ranks' files have the same keys: one is opened.
             contents.present |= told(folder, [ranks[min(ranks)]]).present
             contents.possible.update((Role.RNG, Role.DATALOADER, Role.SCHEDULER))
         return contents.found(FRAMEWORK, self.step(folder))

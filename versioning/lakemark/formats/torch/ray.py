@@ -24,6 +24,7 @@ _INSIDE: Final = frozenset({".is_checkpoint", ".metadata.pkl", ".metadata.json",
 _BESIDE: Final = ("result.json", "progress.csv", "params.pkl", "params.json")
 _OF_EXPERIMENT: Final = (".validate_storage_marker", "tuner.pkl", "trainer.pkl")
 _TORCH: Final = (".pt", ".pth", ".ckpt", ".bin")
+# result.json grows by a line for each report, for as long as the trial runs.
 _LOOKED_AT_BYTES: Final = 8 * 2**20
 _MOST_LOOKED_INTO: Final = 8
 
@@ -41,9 +42,11 @@ class RayTrain(OfFolders):
         match = _NAME.fullmatch(folder.name) if folder.name.startswith("checkpoint_") else None
         if match is None:
             return False
+        # Nobody else names folders by microseconds, or has such files in them.
         if match["time"] or not _INSIDE.isdisjoint(folder.files):
             return True
         trial = folder.parent
+        # A number of six digits is common: a trial's or an experiment's own files must lie around it.
         if trial.is_file(_BESIDE[0]) and any(trial.is_file(name) for name in _BESIDE[1:]):
             return True
         return any(trial.parent.is_file(name) for name in _OF_EXPERIMENT)
@@ -51,6 +54,7 @@ class RayTrain(OfFolders):
     def step(self, folder: Folder) -> int | None:
         """The number of its report: of its name, or as the snapshot says."""
         match = _NAME.fullmatch(folder.name)
+        # Ray knows no step; reports are numbered in the order in which they came.
         if match is None or match["report"]:
             return int(match["report"]) if match else None
         try:
@@ -66,6 +70,7 @@ class RayTrain(OfFolders):
         match = _NAME.fullmatch(folder.name)
         unlisted = _unlisted(folder) if match and match["time"] else _unnamed(folder)
         contents.problems.extend([unlisted] if unlisted else [])
+        # What is in it is the user's own: the keys of the first few files are all that tells.
         states = [name for name in contents.files if name.endswith(_TORCH)][:_MOST_LOOKED_INTO]
         inside = told(folder, states)
         contents.present |= inside.present
@@ -83,15 +88,18 @@ def _unlisted(folder: Folder) -> str | None:
         return f"{SNAPSHOT} beside it: {error}"
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return f"{SNAPSHOT} beside it is damaged"
+    # The snapshot is replaced by rename, so it is never half there.
     return None if folder.name in listed else f"{SNAPSHOT} does not list it"
 
 
 def _unnamed(folder: Folder) -> str | None:
     """Why it may not be done: neither a trial's results nor a later report speak of it. None where it says so itself."""
     parent = folder.parent
+    # Ray before 2.7: the checkpoint itself says that it is one.
     if not _INSIDE.isdisjoint(folder.files):
         return None
     try:
+        # The file's state is the key of what is remembered of it: a new line makes it be read again.
         names = _named(parent.at, _version(parent, _BESIDE[0]))
     except (Unreadable, OSError):
         names = frozenset()
@@ -122,6 +130,7 @@ def _listed(at: str, version: Version) -> dict[str, int | None]:  # noqa: ARG001
     told = isinstance(numbers, list) and len(numbers) == len(names) and all(type(one) is int for one in numbers)
     listed: dict[str, int | None] = dict(zip(names, numbers, strict=True)) if told else dict.fromkeys(names)
     latest = state.get("latest_checkpoint_result")
+    # The latest may be kept beside the best ones that the results list.
     return ({str(latest["checkpoint_dir_name"]): None} if latest else {}) | listed
 
 

@@ -20,6 +20,7 @@ from lakemark.model.checkpoints.manifest import Role
 DATA: Final = re.compile(r"__(\d{1,7})_\d{1,7}\.distcp", re.ASCII)
 RANKS_METADATA: Final = re.compile(r"__(\d{1,7})\.metadata", re.ASCII)
 _TORCH: Final = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
+# Of a file per rank and part there may be thousands, and opening one takes a round trip on a network file system.
 _MOST_FILES: Final = 64
 _SHOWN: Final = 5
 
@@ -29,6 +30,7 @@ def add(contents: Contents, inside: str = "", *, role: Role | None = None) -> Dc
 
     None where there is no one metadata to be read; unless each rank has its own, that is a problem then.
     """
+    # Listed here and not taken from the whole's list: hidden names and temporary ones count.
     folder = Folder(f"{contents.folder.at}/{inside}") if inside else contents.folder
     prefix = f"{inside}/" if inside else ""
     data = [name for name in folder.files if DATA.fullmatch(name)]
@@ -42,11 +44,13 @@ def add(contents: Contents, inside: str = "", *, role: Role | None = None) -> Dc
     named: set[str] = set()
     for name, metadata in read:
         if metadata is not None:
+            # Where each rank has its own metadata, a data file is named by one of them.
             named.update(metadata.needed_bytes)
             contents.present.update({role} if role is not None else metadata.present)
             if role is None:
                 contents.roles.update({f"{prefix}{path}": said for path, said in _of_files(metadata).items()})
             contents.problems.extend(_wrong(folder, prefix, name, metadata.needed_bytes))
+    # An earlier save to this place by more ranks leaves files that no loader reads.
     if named and (rest := [name for name in data if name not in named]):
         contents.notes.append(
             f"{prefix}{rest[0]}{_more(rest)}: no .metadata names it, it may be left from another save"
@@ -67,12 +71,14 @@ def look_beside(contents: Contents) -> None:
 def _read(contents: Contents, folder: Folder, prefix: str, ranks: set[int]) -> Iterator[tuple[str, DcpMetadata | None]]:
     """The metadata of all, else those that ranks wrote without collectives: then each rank must have its own."""
     own = {int(match[1]): match[0] for name in folder.files if (match := RANKS_METADATA.fullmatch(name))}
+    # A whole `.metadata` wins: ranks' own beside it are left from a save without collectives.
     if folder.has_file(dcp_metadata.NAME):
         names = [dcp_metadata.NAME]
     elif own:
         names = [own[rank] for rank in sorted(own)]
         lacking = sorted(ranks.difference(own))
         contents.problems.extend(f"no {prefix}__{rank}.metadata" for rank in lacking[:_SHOWN])
+        # Of a rank that has written nothing at all, neither data nor metadata.
         hole = sets.holes(f"{prefix}__<rank>.metadata", {*own, *ranks})
         contents.problems.extend([hole] if hole else [])
     else:
@@ -86,6 +92,7 @@ def _read(contents: Contents, folder: Folder, prefix: str, ranks: set[int]) -> I
 def _metadata(contents: Contents, folder: Folder, prefix: str, name: str) -> DcpMetadata | None:
     try:
         metadata = dcp_metadata.read(folder, name)
+    # Not a fault of the checkpoint: it is taken as whole by its names, and may hold any role.
     except dcp_metadata.TooLarge as error:
         contents.notes.append(f"{prefix}{name}: {error}")
         contents.possible.update(EVERYTHING)
@@ -112,6 +119,7 @@ def _wrong(folder: Folder, prefix: str, name: str, needed: Mapping[str, int]) ->
         return
     newest, rewritten_bytes = 0, 0
     for path, least in needed.items():
+        # A `.metadata` of a stranger must not make this look at files elsewhere.
         if path.startswith("/") or ".." in path.split("/"):
             yield f"{prefix}{name} names {path[:200]!r}, which lies outside of it"
             return
@@ -124,6 +132,7 @@ def _wrong(folder: Folder, prefix: str, name: str, needed: Mapping[str, int]) ->
             yield f"{prefix}{path} is no regular file"
         elif found.st_size < least:
             short.append(f"{prefix}{path} {found.st_size} < {least} needed by {name}")
+        # A save to the same place keeps the old `.metadata` until its end: newer data are then half of another step.
         if found.st_mtime_ns > written + APART_NS:
             newer.append(path)
             rewritten_bytes += found.st_size
@@ -133,6 +142,7 @@ def _wrong(folder: Folder, prefix: str, name: str, needed: Mapping[str, int]) ->
     lacking = len(missing[_SHOWN:]) + len(short[_SHOWN:])
     if lacking:
         yield f"and {lacking} more of {len(needed)}"
+    # A copy that keeps no times is allowed the time that it takes; cut files beside newer ones are no copy's.
     if newer and (short or newest - written > copied_ns(rewritten_bytes)):
         yield f"{prefix}{newer[0]}{_more(newer)} newer than {name} (overwrite in place?)"
 

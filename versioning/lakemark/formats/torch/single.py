@@ -42,8 +42,11 @@ class TorchFiles(OfFiles):
         steps: dict[int, list[str]] = defaultdict(list)
         for name, step in numbered.of_files(folder.files, folder.name, first=folder.depth == 0).items():
             steps[step].append(name)
+        # `model_100_rank_1.pt` ends with no step, so the strict rule passes it over: it is added to the step that it names.
         others = _of_ranks(folder, steps)
+        # A step with a file of another kind, such as `.npz`, is left to the families after this one.
         rows = [(step, mine) for step, mine in sorted(steps.items()) if all(name.endswith(_NAMES) for name in mine)]
+        # What is said in JSON may come with some steps only.
         counts = [sum(not name.endswith(_JSON) for name in others[step]) for step, _ in rows]
         kinds = [sets.kinds(mine) for _, mine in rows]
         for at, (step, mine) in enumerate(rows):
@@ -82,6 +85,7 @@ def _lacking(names: Sequence[str], short: str | None) -> list[str]:
 
 def _judge(folder: Folder, names: Sequence[str], step: int, *, short: str | None) -> Found:
     problems = headers.problems(folder, list(names)) + _lacking(names, short)
+    # `optimizer-100.pt` alone: its model is still being written, or gone.
     if all(of_file(name) in BESIDE_WEIGHTS for name in names):
         problems.append("no weights")
     if len(names) == 1:
@@ -97,6 +101,7 @@ def _judge(folder: Folder, names: Sequence[str], step: int, *, short: str | None
         role = of_key(match["word"]) if match else None
         inside = told(folder, [name])
         present |= inside.present
+        # `model_100.pt` by itself may hold all; beside `optimizer_100.pt` the name is meant so.
         if role is not None and len(names) > 1:
             roles[name] = role
         elif not inside.present:

@@ -30,6 +30,7 @@ class TorchCheckpointing(OfFolders):
     """
 
     def claims(self, folder: Folder) -> bool:
+        # The folder is made before the ranks write into it.
         if not folder.kinds:
             return _BEGUN.fullmatch(folder.name) is not None
         if "pt" not in folder.suffixes and "safetensors" not in folder.suffixes:
@@ -38,6 +39,7 @@ class TorchCheckpointing(OfFolders):
             return False
         if folder.has_file(METADATA):
             return True
+        # Until `metadata.pkl` is there only `tmp_` and a step behind it say that it is one.
         begun = folder.name.startswith(_TEMPORARY) and numbered.of_folder(_meant(folder.name)) is not None
         return begun and any(_ITEM.fullmatch(name) for name in folder.files)
 
@@ -56,6 +58,7 @@ class TorchCheckpointing(OfFolders):
             return temporary(folder.path, FRAMEWORK, self.step(folder), "tmp_ prefix", roles=contents.roles)
         contents.roles[METADATA] = Role.CONFIG
         contents.check()
+        # Each rank writes all items: an item of fewer ranks than another is short.
         most = max((len(ranks) for ranks in items.values()), default=0)
         for item, ranks in sorted(items.items()):
             contents.ranks[item] = len(ranks)
