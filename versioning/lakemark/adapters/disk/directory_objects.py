@@ -38,11 +38,14 @@ from lakemark.ports.store import Expiry, TierUsage
 
 WORKERS: Final = 4
 MODES: Final = {"owner": 0o700, "group": 0o750, "all": 0o755}
+# Not below files/md5: there `dvc gc` of any clone removes whatever it does not know.
 _UNFINISHED: Final = "lakemark/tmp"
 _REMOVALS: Final = "lakemark/removals"
 _NOT_OURS: Final = "lost+found"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+# What mounts without locks answer: NFS without its lock daemon, and many FUSE file systems.
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+# Together five seconds: a removal that was let through is one unlink, unless its process is stopped.
 _LOCK_TRIES: Final = 100
 _LOCK_SECONDS: Final = 0.05
 
@@ -99,6 +102,7 @@ class DirectoryBlobs:
         if self.size(key) is not None:
             return False
         try:
+            # A mount point without its disk has no object either, and looks like a place from which all was removed.
             lies = any(name != _NOT_OURS for name in os.listdir(self._root))
         except FileNotFoundError:
             lies = False
@@ -132,6 +136,7 @@ class DirectoryBlobs:
     def open(self, key: str, *, start: int = 0, length: int | None = None) -> BinaryIO:  # noqa: ARG002
         with self._errors(key):
             stream = os.fdopen(self._below.open(key), "rb", buffering=2**20)
+            # Whoever reads back what was just written is to see the disk, not what the cache remembers of the write.
             forget_pages(stream.fileno())
             stream.seek(start)
             return stream
@@ -180,6 +185,7 @@ class DirectoryBlobs:
 
         for folder, folders, names in os.walk(start, onerror=fail):
             here = Path(folder).relative_to(self._root)
+            # In place: what is taken out of the list here is not walked into.
             folders[:] = [name for name in folders if str(here / name) not in (_UNFINISHED, _REMOVALS, _NOT_OURS)]
             for name in names:
                 try:
@@ -243,6 +249,7 @@ class DirectoryBlobs:
             make_directories(self._root / _REMOVALS)
             return open_lock(self._root / _REMOVALS)
         except OSError as error:
+            # A full tier must still be able to remove: otherwise it would stay full.
             if error.errno not in _FULL:
                 raise
             return None

@@ -16,6 +16,7 @@ from typing import Final
 
 from lakemark.ports.local import KnownFile
 
+# Of the kernel's headers; Python has no statx. In `struct statx` the mask comes first, the birth time at byte 80.
 _AT_FDCWD: Final = -100
 _AT_SYMLINK_NOFOLLOW: Final = 0x100
 _STATX_BTIME: Final = 0x800
@@ -69,10 +70,12 @@ def _born_ns(place: str) -> int | None:
     statx = getattr(_libc, "statx", None)
     if statx is None:
         return None
+    # As large as `struct statx` is.
     answer = ctypes.create_string_buffer(256)
     if statx(_AT_FDCWD, os.fsencode(place), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, answer):
         return None
     (mask,) = struct.unpack_from("=I", answer.raw, 0)
+    # A file system that keeps none leaves the bit out, and zeros in its place.
     if not mask & _STATX_BTIME:
         return None
     seconds, nanoseconds = struct.unpack_from("=qI", answer.raw, _BTIME_AT)

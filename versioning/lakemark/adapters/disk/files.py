@@ -30,6 +30,7 @@ from lakemark.errors import (
 )
 from lakemark.model.tiers import access
 
+# RENAME_NOREPLACE, RENAME_EXCHANGE and AT_FDCWD of the kernel's headers: Python has no call that takes them.
 _NO_REPLACE: Final = 1
 _EXCHANGE: Final = 2
 _AT_FDCWD: Final = -100
@@ -38,6 +39,7 @@ _RIGHTS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 _EMPTIED_AGAIN: Final = 20
 _BAD_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.ENOTEMPTY})
+# What a rename with flags meets where they are not known: NFS and some FUSE mounts answer EINVAL, old kernels ENOSYS.
 _NO_RENAME_FLAGS: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 _PRIVATE: Final = 0o077
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -125,6 +127,7 @@ def share(made: str | Path | int, *, folder: str | Path | int) -> None:
         return
     found = os.stat(made)
     wanted = access.for_group(found.st_mode)
+    # Of another account's file the kernel would refuse it, and that account has done so itself.
     if wanted != stat.S_IMODE(found.st_mode) and found.st_uid == os.geteuid():
         # A service may be forbidden to set set-group-ID (RestrictSUIDSGID=): then its umask has to be right.
         with suppress(PermissionError):
@@ -172,6 +175,7 @@ def make_directories(path: Path) -> None:
         missing.append(path)
         path = path.parent
     for new in reversed(missing):
+        # Whoever was first may be killed before he flushes the parent: so it is flushed here in either case.
         with suppress(FileExistsError):
             make_directory(new)
         fsync_directory(new.parent)
@@ -186,6 +190,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 def write_new(path: str | Path, data: bytes, *, mode: int = 0o644) -> None:
     """A new file, fsynced; the caller fsyncs its directory. FileExistsError where it exists; leaves nothing on failure."""
+    # Exclusive and through no link: a name that somebody laid there beforehand is never written to.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
         if mode & _PRIVATE:  # else nobody but this account is to read it
@@ -205,6 +210,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     draft = path.parent / f".{path.name[:100]}.{secrets.token_hex(8)}"
     write_new(draft, data)
     try:
+        # Flushed before it has the name: after power loss a name must not stand on bytes that never came to the disk.
         os.rename(draft, path)
     except BaseException:
         with suppress(OSError):
@@ -261,9 +267,11 @@ def exchange(one: str | Path, other: str | Path) -> bool:
 def _rename_new_without_flags(source: str, target: str, *, folder: int | None = None) -> None:
     """Where renames know no flags: a hard link for a file; mkdir and a rename onto the empty one for a directory."""
     if stat.S_ISDIR(os.lstat(source).st_mode):
+        # Of several only one can make it; a rename then replaces it while it is empty.
         os.mkdir(target, dir_fd=folder)
         os.rename(source, target, dst_dir_fd=folder)
     else:
+        # A link replaces nothing; a kill before the unlink leaves one whole file with two names.
         os.link(source, target, dst_dir_fd=folder, follow_symlinks=False)
         os.unlink(source)
 
@@ -285,6 +293,7 @@ def remove_tree(path: Path) -> None:
 
 
 def _remove_once(path: Path) -> None:
+    """Raises ENOTEMPTY where something was made in it meanwhile."""
     try:
         entries = list(os.scandir(path))
     except FileNotFoundError:

@@ -21,6 +21,7 @@ class Space:
         """(all bytes, bytes free to this user)."""
         with os_errors(self._path):
             found = os.statvfs(self._path)
+        # `f_bavail`, not `f_bfree`: what is set aside for root is not there for us.
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
     def require(self, size_bytes: int) -> None:

@@ -48,6 +48,7 @@ class HeardClock:
             theirs = parsedate_to_datetime(date or "")
         except ValueError:
             return
+        # `-0000` says that the zone is not known: such a time may be hours off.
         if theirs.tzinfo is None:
             return
         with self._lock:
@@ -74,6 +75,7 @@ class HeardClock:
         with suppress(OSError):
             try:
                 draft.write_text(json.dumps(document))
+                # Renamed, so that no other process reads half of it.
                 os.rename(draft, self._path)
             except OSError:
                 draft.unlink(missing_ok=True)
@@ -85,6 +87,7 @@ class HeardClock:
             heard = _Heard(from_text(document["theirs"]), float(document["seconds"]), str(document["boot"]))
         except (OSError, ValueError, TypeError, KeyError):
             return None
+        # The stopwatch began anew with the machine: what was counted on an earlier one says nothing.
         return heard if heard.boot == self._boot else None
 
 

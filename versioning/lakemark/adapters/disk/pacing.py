@@ -39,8 +39,10 @@ class Pace:
         with self._lock:
             now = self._seconds()
             start = max(self._paid_until, now - _BURST_SECONDS)
+            # Before the wait, so that other threads line up behind it.
             self._paid_until = start + size_bytes / self._rate
             wait = self._paid_until - now
+        # Outside of the lock: whoever sleeps must not keep others from working out their own wait.
         if wait > 0:
             self._sleep(wait)
 
@@ -57,6 +59,7 @@ class Paced(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
+        # In small steps: one large read would come at full speed and then be paid for in one long pause.
         view = memoryview(buffer).cast("B")[:_STEP_BYTES]
         got: int = self._stream.readinto(view) or 0  # type: ignore[union-attr]
         if got:

@@ -17,6 +17,7 @@ class Buffers:
 
     def __init__(self, count: int, size_bytes: int) -> None:
         self.size_bytes = size_bytes
+        # The one used last comes first: touching fresh memory is several times slower than memory that was touched before.
         self._free: LifoQueue[memoryview | None] = LifoQueue()
         for _ in range(count):
             self._free.put(None)
@@ -31,6 +32,7 @@ class Buffers:
 
     def acquire(self) -> memoryview:
         buffer = self._free.get()
+        # A mapping begins at a page, as direct writes need it; bytes of Python's own need not.
         return memoryview(mmap.mmap(-1, self.size_bytes)) if buffer is None else buffer
 
     def release(self, buffer: memoryview) -> None:
@@ -47,6 +49,7 @@ def run_all(tasks: Iterable[Callable[[], T]], *, workers: int) -> Iterator[T]:
         try:
             for task in tasks:
                 running.add(pool.submit(task))
+                # The next task is drawn only once there is a worker for it: drawing may take a buffer, or open a file.
                 if len(running) >= workers:
                     done, running = wait(running, return_when=FIRST_COMPLETED)
                     for future in done:

@@ -35,6 +35,7 @@ class Below:
         Raises FileNotFoundError and NotADirectoryError as a path would.
         """
         *folders, name = self._names(key)
+        # By descriptors from here on: a path would be looked up anew each time, and might lead through a link by then.
         here = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for folder in folders:
@@ -51,6 +52,7 @@ class Below:
             try:
                 descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
             except OSError as error:
+                # A link answers ELOOP, a socket ENXIO.
                 if error.errno in (errno.ELOOP, errno.ENXIO):
                     raise self._no_file(key) from error
                 raise
@@ -86,9 +88,11 @@ class Below:
                 raise
             with suppress(FileExistsError):
                 make_directory(folder, within=here)
+            # Also where another process made it: that one may not have come to it yet.
             os.fsync(here)
             return os.open(folder, _DIRECTORY, dir_fd=here)
         except OSError as error:
+            # A link in a directory's place answers ENOTDIR or ELOOP, by kernel and file system: lstat tells which it was.
             if error.errno not in _NO_SUCH:
                 raise
             if stat.S_ISLNK(os.stat(folder, dir_fd=here, follow_symlinks=False).st_mode):

@@ -19,6 +19,7 @@ from lakemark.errors import Incomplete, NotFound, Refused, Unsteady, quoted
 from lakemark.model.checkpoints.manifest import FileType, check_links, check_path, check_target
 from lakemark.ports.local import KnownFile
 
+# Fewer bytes of holes than this are written as zeros: finding them again would cost more than it saves.
 _WORTH_BYTES: Final = 2**20
 _LATER: Final = "Let the trainer finish and commit it again; the next `lakemark sweep` does so too."
 
@@ -65,6 +66,7 @@ class ScannedPath:
     @property
     def room_bytes(self) -> int:
         """What a copy of it needs."""
+        # `st_blocks` counts in 512 bytes, whatever the file system's own blocks are.
         return min(self.stat.st_size, self.stat.st_blocks * 512)
 
     @property
@@ -114,6 +116,7 @@ def scan(source: Path, members: Sequence[str] = ()) -> dict[str, ScannedPath]:
         found = [seen for name in members for seen in _member(source, name)]
     else:
         found = list(_walk(str(source), "")) if stat.S_ISDIR(top.st_mode) else [_seen(source.name, str(source), top)]
+    # Once all are known: a link may lead through another one.
     check_links({seen.path: seen.target for seen in found if seen.target is not None})
     return {seen.path: seen for seen in sorted(found, key=lambda seen: seen.path)}
 
@@ -128,6 +131,7 @@ def require_unchanged(before: dict[str, ScannedPath], after: dict[str, ScannedPa
             raise changed(path, "appeared")
         if then.type is not now.type or then.target != now.target:
             raise changed(path, "was replaced")
+        # A directory's stamps move whenever a name in it comes or goes: those are compared one by one.
         if then.type is FileType.FILE and not then.same_file(now.stat):
             raise changed(path, "was written")
 
@@ -152,6 +156,7 @@ def is_closed(descriptor: int) -> bool | None:
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError as error:
+        # EAGAIN alone proves a writer: EACCES says that leases are for the file's owner, others that there are none here.
         return False if error.errno == errno.EAGAIN else None
     with suppress(OSError):
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -165,6 +170,7 @@ def require_closed(descriptor: int, path: str) -> None:
 
 
 def _member(folder: Path, name: str) -> list[ScannedPath]:
+    """One path that was asked for, with all below it. Raises Incomplete where it is gone."""
     check_path(name)
     try:
         found = os.lstat(folder / name)
@@ -176,6 +182,7 @@ def _member(folder: Path, name: str) -> list[ScannedPath]:
 
 
 def _walk(folder: str, prefix: str) -> Iterator[ScannedPath]:
+    """Everything below `folder`, whose paths begin with `prefix`. Raises Incomplete where something vanishes meanwhile."""
     try:
         names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -193,12 +200,14 @@ def _walk(folder: str, prefix: str) -> Iterator[ScannedPath]:
 
 
 def _entry(path: str, place: str, found: os.stat_result) -> list[ScannedPath]:
+    """A directory is what is in it; only an empty one stands for itself."""
     if stat.S_ISDIR(found.st_mode):
         return list(_walk(place, f"{path}/")) or [ScannedPath(path, FileType.DIRECTORY, FileStat.of(found))]
     return [_seen(path, place, found)]
 
 
 def _seen(path: str, place: str, found: os.stat_result) -> ScannedPath:
+    """Raises Incomplete where it vanished, Refused for what can't be kept."""
     check_path(path)
     if stat.S_ISREG(found.st_mode):
         try:

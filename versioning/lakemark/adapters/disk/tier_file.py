@@ -34,6 +34,7 @@ def to_bytes(identity: Identity) -> bytes:
         "ledger": identity.ledger,
         "created_at": to_text(identity.created_at),
     }
+    # Indented: whoever finds a strange disk reads this file first.
     return json.dumps(value, indent=2).encode() + b"\n"
 
 

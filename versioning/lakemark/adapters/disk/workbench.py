@@ -55,6 +55,7 @@ class Workbench:
     def find(self, token: str) -> Path:
         """The directory of a `begin`, taken over where its process is gone. Raises NotFound."""
         place = self._root / token
+        # A token is a name of ours: one with a slash would lead out of the bench.
         if "/" in token or not place.is_dir():
             raise NotFound(
                 f"there is no unfinished work {quoted(token)}: its process ended and it was cleaned away",
@@ -64,6 +65,7 @@ class Workbench:
 
     def end(self, token: str) -> None:
         """Removes the directory and all in it."""
+        # Still held: let go of first, it would look dead, and somebody else would remove it beside us.
         remove_tree(self._root / token)
         descriptor = self._held.pop(token, -1)
         if descriptor >= 0:
@@ -74,6 +76,7 @@ class Workbench:
         if not self._root.is_dir():
             return
         for name in sorted(os.listdir(self._root)):
+            # Alone: in `begin` somebody may be between mkdir and flock, whose directory would look dead.
             with locked(self._root):
                 descriptor = _hold(self._root / name)
             if descriptor >= 0:
@@ -86,6 +89,7 @@ class Workbench:
 
 
 def _hold(place: Path) -> int:
+    """The directory's lock, taken; -1 where somebody holds it, or where it is gone."""
     try:
         descriptor = open_lock(place)
     except (FileNotFoundError, NotADirectoryError):

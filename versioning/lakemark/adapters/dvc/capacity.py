@@ -34,6 +34,7 @@ class Room:
         with self._guard:
             new = sum(objects.values())
             if new > self._share:
+                # A whole listing, so only when the share is used up; what these objects take is counted in it.
                 self._share = self._left(self._capacity, objects) // _WRITERS
             else:
                 self._share -= new

@@ -13,6 +13,7 @@ from lakemark.adapters.disk.pool import run_all
 from lakemark.adapters.dvc import layout
 
 WORKERS: Final = 4
+# Half of an md5: a tier of a hundred thousand records has millions of names. Two that begin alike only keep an object longer.
 _BYTES: Final = 8
 _DIGITS: Final = 2 * _BYTES
 _REMEMBERED: Final = 256
@@ -117,6 +118,7 @@ class _Kept:
             if not listed.complete:
                 return None
             there = {_short(key): key for key in listed.sizes if self._is_ours(key)}
+            # What is gone from the listing goes here too; what is new is read, once: a claim's names never change.
             known = {short: packed for short, packed in self.known.items() if short in there}
             new = (key for short, key in there.items() if short not in known)
             known.update(_read(self._blobs, new))

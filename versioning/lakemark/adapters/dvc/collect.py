@@ -26,7 +26,9 @@ from lakemark.adapters.dvc.removals import LASTS_SECONDS, Going, RemovalTurn
 from lakemark.errors import Corrupt, NoRoom, StoreUnavailable
 from lakemark.ports.store import Checkpoint
 
+# Of the time that a note is young for: the rest is for reading claims anew and for the removals.
 _ANNOUNCING_SHARE: Final = 0.25
+# A store that is too slow this often is left to the next pass.
 _BEGUN_ANEW: Final = 3
 
 
@@ -107,11 +109,13 @@ class Collector:
         before = now - grace
         kept = self._kept(before)
         marks = self._blobs.list(layout.CONDEMNED)
+        # On half a listing nothing is removed: what is missing from it may be a claim.
         if kept is None or not marks.complete:
             return 0
         wanted, lost = set[str](), Used()
         for checkpoint in needed:
             wanted.add(checkpoint.record.id)
+            # By the ledger too, not by claims alone: a claim may have got lost.
             kept.names.add(checkpoint.objects.values())
             if not self._claims.has(checkpoint.record.id):
                 lost.add(checkpoint.objects.values())
@@ -119,6 +123,7 @@ class Collector:
         names = {name: key for key, (name, going) in said.items() if not going}
         seen = self._look_through(kept, names)
         for name in seen.strays:
+            # A directory object that no claim accounts for may still be somebody's: what it lists stays with it.
             kept.names.add({name} | self._members(name))
         due = {name: size for name, size in seen.leaving.items() if name not in kept.names}
         old: list[str] = []
@@ -204,6 +209,7 @@ class Collector:
 
     def _remove(self, due: Mapping[str, int], before: datetime, left: Used) -> int:
         """Bytes freed; directory objects go first. Adds to `left` what is left to another pass."""
+        # Directory objects first: while one is there, DVC takes all it lists for present.
         waiting = deque(sorted(due, key=lambda name: (not name.endswith(layout.DIR), name)))
         freed = anew = 0
         while waiting and anew < _BEGUN_ANEW:
@@ -216,6 +222,7 @@ class Collector:
                 left.add(batch)
                 break
             spared = [name for name in batch if name in kept.names]
+            # At once: whoever claimed them is waiting for just that.
             turn.end(spared)
             left.add(spared)
             gone = self._remove_announced(turn, [name for name in batch if name not in kept.names])
@@ -268,6 +275,7 @@ class Collector:
             self._blobs.delete(layout.object_key(name), unless_late=turn.require_young)
         except TooLate:
             return name, False
+        # After its object: a kill in between leaves a mark of something gone, which the next pass takes away.
         self._blobs.delete(layout.mark_key(name))
         turn.end([name])  # last: while it is there a writer waits
         return name, True

@@ -63,6 +63,7 @@ def object_name(key: str) -> str | None:
         name = outside.object_name(key.removeprefix(OBJECTS).replace("/", "", 1))
     except ValueError:
         return None
+    # There and back: a key in any other spelling was not made by us, and must not be removed as if it was.
     return name if object_key(name) == key else None
 
 
@@ -133,6 +134,7 @@ def marks(keys: Iterable[str]) -> dict[str, tuple[str, bool]]:
 
 def dir_bytes(manifest: Manifest, objects: Mapping[str, str]) -> bytes:
     """The directory object, byte for byte as DVC makes it: in order of the path's text."""
+    # By the path as one text: with its parts compared one by one, `dvc status` calls a fresh checkout modified.
     rows = [{"md5": objects[str(file.digest)], "relpath": file.path} for file in manifest.regular]
     return json.dumps(sorted(rows, key=lambda row: row["relpath"]), sort_keys=True).encode()
 
@@ -153,6 +155,7 @@ def dir_members(data: bytes) -> frozenset[str]:
 
 def distinct(checkpoint: Checkpoint, objects: Mapping[str, str]) -> list[tuple[str, File]]:
     """(object name, file), one for each digest of the manifest that has a name: what there is to read or write."""
+    # Reversed, since the last one stays: of files with the same bytes the manifest's first stands for all.
     once = {str(file.digest): file for file in reversed(checkpoint.manifest.regular)}
     return [(objects[digest], file) for digest, file in once.items() if digest in objects]
 

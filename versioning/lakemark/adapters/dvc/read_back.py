@@ -100,6 +100,7 @@ class ObjectReader:
     def _look(self, key: str, file: File, index: int) -> str | None:
         """The object's end is looked for where one read sees it, else asked for."""
         single = not file.parts
+        # Who reads a part sees nothing beyond it: whether the object goes on after the last one, its size alone says.
         if not single and index == 0:
             size_bytes = self._blobs.size(key)
             if size_bytes != file.size_bytes:
@@ -107,6 +108,7 @@ class ObjectReader:
         start = index * self._part_size
         length = min(self._part_size, file.size_bytes - start)
         right = file.digest if single else file.parts[index]
+        # One byte more than there should be: an object that is too long is found by the same read.
         digest, got = self._digest(key, start, None if single else length, most=length + 1 if single else length)
         if got != length:
             return _wrong_size(start + got, file, more=got > length)

@@ -53,11 +53,13 @@ class RemovalTurn:
         self._blobs = blobs
         self._patience = patience
         self._by = secrets.token_hex(8)
+        # Before the first note: a turn must never seem younger to itself than to those who wait it out.
         self._began = patience.running(), patience.wall()
 
     def seconds(self) -> float:
         """At least so long ago it began."""
         running, wall = self._began
+        # The larger of the two: whichever clock was stopped or set back, the turn ends too early rather than too late.
         return max(self._patience.running() - running, self._patience.wall() - wall)
 
     def announce(self, name: str) -> None:
@@ -88,6 +90,7 @@ class Going:
     def __init__(self, blobs: Blobs, patience: Patience) -> None:
         self._blobs = blobs
         self._patience = patience
+        # Since when each note has been seen: kept from call to call, so that waiting that was broken off need not begin anew.
         self._seen: dict[str, float] = {}
 
     def begin(self) -> RemovalTurn:
@@ -104,6 +107,7 @@ class Going:
             now = self._patience.running()
             over = {key for key in left if now - self._seen.setdefault(key, now) > WAIT_SECONDS}
             if over:
+                # A process stopped between its last look at the clock and its unlink is seen here, where the place has locks.
                 self._blobs.require_no_removal()
             for key in over:
                 self._blobs.delete(key)

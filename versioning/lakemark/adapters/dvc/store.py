@@ -97,6 +97,7 @@ class DvcStore:
             for key in strangers:
                 raise tier_file.refuse_foreign(self.blobs.where, found=key)
             new = tier_file.new_identity(self.tier_class, ledger, now=now)
+            # Creates, never replaces; then what is there counts: of two sites that claim one place at once, one is the owner.
             self.blobs.create(tier_file.NAME, tier_file.to_bytes(new))
             found = self.identity() or new
         tier_file.require_owner(found, ledger, tier_class=self.tier_class, where=self.blobs.where)
@@ -113,6 +114,7 @@ class DvcStore:
     def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
         with _own_fault():
             self._first = tier_file.require_same(self.identity(), self._first, where=self.blobs.where)
+            # A replica that is there already counts once all of it was read, and where none of it is condemned or being removed.
             objects = (self._claimed(checkpoint.record.id) or {}) if self.holds(checkpoint) else {}
             written = 0
             if not objects or self._marks(objects.values()) or self.verify(checkpoint, progress=progress):
@@ -131,6 +133,7 @@ class DvcStore:
         return self.blobs.open(layout.object_key(name), start=start, length=length)
 
     def verify(self, checkpoint: Checkpoint, *, progress: Progress) -> tuple[Damage, ...]:
+        # Fresh: another process may have dropped it, or its claim may have rotted, since this one looked.
         claimed, wrong = self._claim(checkpoint.record.id, fresh=True)
         objects = claimed or self._of_ledger(checkpoint) or {}
         damage: list[Damage] = []
@@ -163,6 +166,7 @@ class DvcStore:
         self._objects.put(record, None)
         if objects is None:
             return 0
+        # The note before the claim goes: in between both say so, the other way round for a moment nobody knows of the objects.
         noted = self._shared or self._note_drop(record, objects, now)
         self.blobs.delete(layout.claim_key(record))
         if not noted:
@@ -182,6 +186,7 @@ class DvcStore:
     def due(self, *, now: datetime, grace: timedelta) -> bool:
         if self._shared:
             return False
+        # What is known to be young needs no look: else every sweep would list a remote place.
         if self._oldest is None or self._oldest <= now - grace:
             self._oldest = oldest(self.blobs, now=now)
         return self._oldest is not None and self._oldest <= now - grace
@@ -266,6 +271,7 @@ class DvcStore:
         try:
             return self.blobs.open(key)
         except NotFound as error:
+            # A 404 may be a gateway's; that the site has no copy of its ledger is believed of the place's list alone.
             if self.blobs.absent(key):
                 raise
             raise StoreUnavailable(f"{key} is listed in {self.name} and can't be had", advice="Try again.") from error
@@ -293,14 +299,18 @@ class DvcStore:
         claim = Claim(
             record=checkpoint.record, manifest=checkpoint.manifest, objects=objects, claimed_at=now
         ).to_bytes()
+        # Found out before the claim is written: only one that is new may be taken back if this fails.
         new = self._found(key) is None and self.blobs.absent(key)
+        # Before any byte: from here on a collecting pass counts these objects as used.
         self.blobs.replace(key, claim)
         self._objects.put(record, objects)
+        # After it: a pass that looked at claims before saw none, but had noted what it removes.
         if self._wait_out([*objects.values()]):
             # What was waited for may have been the removal of this very claim, left by an earlier try.
             self.blobs.replace(key, claim)
         try:
             written = self._sink(checkpoint, objects, source, (trusted, progress))
+            # Read back before the directory object is there: DVC and we take all members for present from then on.
             self._require_sound(checkpoint, written, progress)
             self._require_claimed(record, objects)  # else the directory object would be nobody's
             self._write_dir(checkpoint, objects)
@@ -393,6 +403,7 @@ class DvcStore:
         """Names of all objects, from the tier or the ledger; None where some are not known."""
         for objects in (self._claimed(checkpoint.record.id), self._of_ledger(checkpoint)):
             if objects is not None:
+                # A name says which bytes it stands for: names that do not make this one are another checkpoint's, or damaged.
                 right = layout.dir_name(layout.dir_bytes(checkpoint.manifest, objects))
                 if objects["dir"] == right:
                     return objects
@@ -441,6 +452,7 @@ class DvcStore:
                 self.blobs.write(key, checked, file.size_bytes, overwrite=there)
             return name, file, True
 
+        # A large object takes all connections by itself: those come one after another, once the small ones are done.
         wide = [one for one in files if self.blobs.takes_all_workers(one[1].size_bytes)]
         narrow = [partial(ensure, name, file) for name, file in files if (name, file) not in wide]
         written: list[tuple[str, File]] = []
@@ -522,12 +534,14 @@ class DvcStore:
     def _write_dir(self, checkpoint: Checkpoint, objects: Mapping[str, str]) -> None:
         data = layout.dir_bytes(checkpoint.manifest, objects)
         key = layout.object_key(objects["dir"])
+        # What is there may be an earlier try's, cut short; it is replaced only if it is no whole object of another checkpoint.
         if not self.blobs.create(key, data):
             there = self._found(key)
             if there is not None and there != data and layout.dir_name(there) == objects["dir"]:
                 raise NameTaken(f"{key} of {self.name} is another checkpoint's", advice="Keep it in another tier.")
             if there != data:
                 self.blobs.replace(key, data)
+        # Small, so compared whole: a damaged directory object makes `dvc pull` fail, or bring less.
         if self.blobs.get(key) != data:
             raise TargetDamaged(
                 f"{key} has other bytes in {self.name} right after it was written",

@@ -40,6 +40,7 @@ def bundled(path: Path, *, since: Collection[str] = ()) -> Iterator[BinaryIO]:
         needed: list[str] = []
         if since:
             wanted += "".join(f"^{revision}\n" for revision in sorted(since))
+            # Boundary commits, which have a minus before them, are what the copy goes on from: its head says so in the same form.
             new = _git(path, ["rev-list", "--boundary", "--stdin"], given=wanted.encode()).decode().split()
             needed = [line for line in new if line.startswith("-")]
             references = [line for line in references if line.partition(" ")[0] in set(new)]
@@ -47,6 +48,7 @@ def bundled(path: Path, *, since: Collection[str] = ()) -> Iterator[BinaryIO]:
         name = _git(path, command, given=wanted.encode()).decode().strip()
         pack = Path(folder) / f"all-{name}.pack"
         with tempfile.TemporaryFile(dir=folder) as file:
+            # The head as `git bundle` writes it: needed commits, references, an empty line; then the pack.
             file.write(_SIGNATURE + "".join(f"{line}\n" for line in (*needed, *references)).encode() + b"\n")
             with pack.open("rb") as packed:
                 shutil.copyfileobj(packed, file, _STEP_BYTES)
@@ -55,6 +57,7 @@ def bundled(path: Path, *, since: Collection[str] = ()) -> Iterator[BinaryIO]:
 
 
 def _git(path: Path, arguments: list[str], *, given: bytes = b"") -> bytes:
+    """What git answers. Raises Corrupt with what it said."""
     made = subprocess.run(["git", "--git-dir", str(path), *arguments], check=False, input=given, capture_output=True)
     if made.returncode:
         raise Corrupt(

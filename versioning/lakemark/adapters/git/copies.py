@@ -25,6 +25,7 @@ _SIGNATURES: Final = (b"# v2 git bundle\n", b"# v3 git bundle\n")
 _LINE: Final = re.compile(rb"([0-9a-f]{40}) (refs/heads/[\x21-\x7e]+)\n")
 _NEEDED: Final = re.compile(rb"-([0-9a-f]{40})(?: [^\n]*)?\n")
 _SHA1_BYTES: Final = 20
+# A bundle comes from a tier, so from outside: no line of its head may fill the memory.
 _LONGEST_LINE: Final = 4096
 _STEP_BYTES: Final = 2**20
 
@@ -77,6 +78,7 @@ def take(path: Path, copy: BinaryIO) -> dict[str, str]:
         place = Path(tempfile.mkdtemp(prefix="taking.", dir=path / "lakemark"))
         try:
             bundle = place / "bundle"
+            # Onto the disk first: Git wants a file, and a tier's answer can be read only once.
             with bundle.open("wb") as file:
                 shutil.copyfileobj(copy, file, _STEP_BYTES)
             with bundle.open("rb") as file:
@@ -92,6 +94,7 @@ def take(path: Path, copy: BinaryIO) -> dict[str, str]:
                 # Git takes one for missing that no reference leads to.
                 rows = (f"{revision} refs/needed/{number}\n" for number, revision in enumerate(needs))
                 (aside / "packed-refs").write_text("".join(rows))
+            # Flushed as it is written: `_move_packs` only renames.
             _git(place, "-c", "core.fsync=all", "--git-dir", str(aside), "bundle", "unbundle", str(bundle))
             set_damaged_aside(path)
             _move_packs(aside / "objects" / "pack", path / "objects" / "pack")
@@ -107,6 +110,7 @@ def holds(repository: pygit2.Repository, tip: str, revision: str) -> bool:
         return True
     if repository.get(revision) is None:
         return False
+    # By any parent: where two copies of a ledger were joined, the other's entries hang on a second one.
     return repository.descendant_of(tip, revision)
 
 
@@ -150,6 +154,7 @@ def set_reference_aside(path: Path, name: str) -> None:
         if (path / name).exists():
             os.replace(path / name, target)
             fsync_directory((path / name).parent)
+        # The file first, then its packed line: that would come to light as an older state once the file is gone.
         packed = path / "packed-refs"
         if packed.exists():
             lines = packed.read_bytes().splitlines(keepends=True)
@@ -159,6 +164,7 @@ def set_reference_aside(path: Path, name: str) -> None:
 
 
 def _branch(reference: str) -> str | None:
+    """The branch a full reference name stands for; None for others' references, which a bundle may hold too."""
     if reference == SITE:
         return "site"
     name = reference.removeprefix(RUNS)
@@ -180,6 +186,8 @@ def _move_packs(source: Path, target: Path) -> None:
 
 
 def _git(place: Path, *arguments: str) -> None:
+    """Runs git in `place`. Raises Corrupt with what it said."""
+    # GIT_DIR and the like, as a hook that called us has them, would turn these commands to another repository.
     environ: Mapping[str, str] = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
     made = subprocess.run(
         ["git", *arguments], check=False, stdin=subprocess.DEVNULL, capture_output=True, env=environ, cwd=place

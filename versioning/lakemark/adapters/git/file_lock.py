@@ -61,12 +61,14 @@ class _Waiter:
         self._has_it = threading.Event()
         self._given_up = False
         self._error: OSError | None = None
+        # A daemon: nothing ends a blocking flock, and a process that is done must not wait for it.
         threading.Thread(target=self._run, name=f"waits for {path}", daemon=True).start()
 
     def done(self, seconds: float) -> bool:
         """Whether the lock is held now; else the descriptor is the thread's, which closes it in the end."""
         if not self._has_it.wait(seconds):
             with self.guard:
+                # Asked again under the guard: the lock may have come just after the time was over.
                 if not self._has_it.is_set():
                     self._given_up = True
                     self.left.add(self._path)
@@ -82,6 +84,7 @@ class _Waiter:
             self._error = error
         with self.guard:
             self._has_it.set()
+            # Nobody waits for it any more: kept, it would shut all others out.
             if self._given_up:
                 self.left.discard(self._path)
                 with suppress(OSError):

@@ -49,6 +49,7 @@ class BranchHistory(Generic[S]):
         self.newest: Entry | None = None
         self.pointer: TreePointer | None = None
         self._apply = apply
+        # Twenty bytes an entry: a run may have a hundred thousand.
         self._commits = bytearray()
         self._replicated: dict[tuple[str, str], int] = {}
         self._shared = False
@@ -77,6 +78,7 @@ class BranchHistory(Generic[S]):
                 f"after entry {self.state.sequence} of {self.branch} comes entry {entry.sequence} of {entry.branch}",
                 advice="Somebody wrote to the ledger by hand: run `git log` there, and restore it from a tier.",
             )
+        # A reader holds this very state: what comes next must not show in it.
         if self._shared:
             self.state, self._shared = self.state.snapshot(), False
         self._apply(self.state, entry, contents)

@@ -165,6 +165,7 @@ class GitLedger:
             if tip is not None and not git_copies.holds(self._git(), revision, tip):
                 return False
             try:
+                # Whoever moved it in between may have gone further: nothing is overwritten, the next look finds out.
                 turn.move(name, tip, revision)
             except (git_refs.ReferenceMoved, Locked):
                 return False
@@ -346,12 +347,15 @@ class GitLedger:
                 for _ in range(_TRIES):
                     with self._guard:
                         history = history_now()
+                        # The tag of the newest entry so far, where a kill kept the writer of that from making it.
                         behind = self._writer.tag(history)
                         step = self._next(history, branch, decide, stamp)
                     if behind is not None:
                         self._writer.place(behind, turn)
+                    # The request was answered before, by a try whose answer got lost: the same entry is the answer again.
                     if isinstance(step, Entry):
                         return step
+                    # Else somebody who takes no turns, another node or a git program, was first: decide again on what he left.
                     if self._moved(turn, name, step):
                         break
                 else:
@@ -369,6 +373,7 @@ class GitLedger:
         self, history: BranchHistory[S], branch: str, decide: Callable[[S], Draft], stamp: Stamp
     ) -> Entry | _Step:
         """The entry that this request made before, or the next one with its objects, in memory."""
+        # The state keeps only what a request hashes to: the entry itself says whether it is the same.
         for before in history.state.requests.of(stamp.request):
             known = history.commit(before)
             if known is not None and (earlier := self._entry(known)).request == stamp.request:
@@ -384,6 +389,7 @@ class GitLedger:
         """Objects, then reference, then the objects again: a git program may have pruned them in between."""
         try:
             with git_errors(self.path):
+                # Durable before the reference: a tip that names what power loss took makes the whole branch unreadable.
                 step.made.store(step.commit)
                 turn.move(name, step.onto, step.commit)
                 step.made.look_again()
@@ -434,6 +440,7 @@ class GitLedger:
         try:
             with git_errors(self.path):
                 git_pack.make_folders(self.path)
+                # What no reference reaches is never packed: counted again each time, it would have every look pack for nothing.
                 if git_pack.loose_estimate(self.path) - self._residue > git_pack.LOOSE_LIMIT:
                     git_pack.pack(self.path)
                     self._residue = git_pack.loose_estimate(self.path)
@@ -495,13 +502,16 @@ class GitLedger:
                 history = empty()
                 commits = git_tree.commits_after(self._git(), tip, None) or []
         for start in range(0, len(commits), _CHUNK):
+            # In chunks: a first reading that is cut short has filled the cache as far as it came, and goes on from there.
             rows = list(self._read(commits[start : start + _CHUNK]))
             onto = history.tip
             history.add_rows(rows)
             if known is None and self._cache is not None:
                 self._cache.extend(branch, rows, onto=onto)
+        # A state that came from a cache came without entries; `tag` needs the newest one.
         if history.newest is None and history.tip is not None:
             history.newest = self._entry(history.tip)
+        # What came in may have moved it; it is looked up in the tip's tree when it is needed.
         history.pointer = None
         return history
 

@@ -24,6 +24,7 @@ from lakemark.errors import Corrupt, NotFound
 from lakemark.model.ledger.entry import parsed
 from lakemark.model.values.outside import ledger_id
 
+# By pattern, not by a parser: the file that this is read from is damaged, somewhere.
 _ID: Final = re.compile(r"^\s*id\s*=\s*([0-9a-zA-Z-]{8,64})\s*$", re.MULTILINE)
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}", re.ASCII)
 _PACKED: Final = re.compile(rb"(?:#.*|\^[0-9a-f]{40}|[0-9a-f]{40} refs/[\x21-\x7e]+)\n")
@@ -54,7 +55,9 @@ def mend(path: Path, identity: Callable[[], str | None], *, dry_run: bool = Fals
 
 
 def _begin(path: Path, identity: str) -> None:
+    """An empty ledger at `path`; what lies there is renamed, never removed."""
     if path.exists():
+        # Only an empty folder goes; whatever is in it is kept under another name.
         with suppress(OSError):
             path.rmdir()
         if path.exists():
@@ -81,6 +84,7 @@ def _settings(path: Path, identity: Callable[[], str | None], *, dry_run: bool) 
     if not dry_run:
         from lakemark.adapters.git.make import CONFIGURATION
 
+        # A kill before the new one is written leaves no `config`: then the id is asked for as if it was lost.
         _keep(path, "config")
         sections: dict[str, list[str]] = {"core": ["repositoryformatversion = 0", "filemode = true", "bare = true"]}
         for name, value in (*CONFIGURATION.items(), ("lakemark.id", known)):
@@ -110,6 +114,7 @@ def _of_site(path: Path) -> str | None:
 
 
 def _has_branches(path: Path) -> bool:
+    """Whether anything names an entry: a repository just made has none."""
     heads = path / "refs" / "heads"
     loose = any(names for folder, _, names in os.walk(heads) for _ in [folder])
     packed = path / "packed-refs"
@@ -117,8 +122,10 @@ def _has_branches(path: Path) -> bool:
 
 
 def _readable(text: str) -> bool:
+    """Whether Git could read this configuration, and takes the repository for a bare one."""
     parser = configparser.ConfigParser(strict=False, interpolation=None, allow_no_value=True)
     try:
+        # Git indents its keys; to this parser an indented line would go on with the one before.
         parser.read_string("\n".join(line.strip() for line in text.splitlines()))
     except configparser.Error:
         return False
@@ -126,11 +133,13 @@ def _readable(text: str) -> bool:
 
 
 def _head(path: Path, *, dry_run: bool) -> list[str]:
+    """Mends HEAD; answers what it did, or would do."""
     place = path / "HEAD"
     try:
         text = place.read_text(encoding="utf-8", errors="replace").strip()
     except (FileNotFoundError, IsADirectoryError):
         text = ""
+    # Without a HEAD of one of these two forms Git does not take the folder for a repository.
     if re.fullmatch(r"ref: refs/heads/[\x21-\x7e]+", text) or _COMMIT.fullmatch(text):
         return []
     if not dry_run:
@@ -158,6 +167,7 @@ def _references(path: Path, *, dry_run: bool) -> list[str]:
     packed = path / "packed-refs"
     if packed.is_file():
         lines = packed.read_bytes().splitlines(keepends=True)
+        # One line that is wrong makes Git refuse the whole file, and with it every reference that lies in it.
         right = [line for line in lines if _PACKED.fullmatch(line)]
         if len(right) < len(lines):
             if not dry_run:
@@ -169,6 +179,7 @@ def _references(path: Path, *, dry_run: bool) -> list[str]:
 
 
 def _keep(path: Path, name: str) -> None:
+    """Moves a file of the repository among what is damaged, durably."""
     place = path / name
     if place.exists():
         make_directories(path / DAMAGED)
@@ -177,6 +188,7 @@ def _keep(path: Path, name: str) -> None:
 
 
 def _required(identity: str | None) -> str:
+    """The id, if anybody knows it. Raises NotFound."""
     if identity is None:
         raise NotFound(
             "no tier in reach knows the id of the ledger that is lost",

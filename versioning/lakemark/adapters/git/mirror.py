@@ -25,9 +25,13 @@ from lakemark.model.ledger.entry import Draft, Entry, Stamp
 from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import SiteState, TierSeen
 
+# Branches without a plus: git then refuses a history that was replaced. Heartbeats are replaced all the time: with one.
 _BRANCHES: Final = ("refs/heads/runs/*:refs/heads/runs/*", "refs/heads/site:refs/heads/site", f"+{NODES}*:{NODES}*")
+# With --progress, which nobody reads: a fetch that says nothing for long is taken for dead.
 _FETCH: Final = ("fetch", "--atomic", "--progress", "--no-tags", "--no-write-fetch-head")
+# `ext::` addresses are command lines, which git would run.
 _PATIENCE: Final = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=30", "-c", "protocol.ext.allow=never")
+# Nobody is there to answer a prompt: git and ssh must fail instead. In English: their words are matched below.
 _QUIET: Final = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=10 -oServerAliveInterval=15",
@@ -40,6 +44,7 @@ _RIGHTS: Final = (
     "could not read Username",
     "returned error: 403",
 )
+# Lines that end in a carriage return alone are written over by the next one: only the last words are kept.
 _PROGRESS: Final = re.compile(rb"[^\r\n]*\r(?!\n)")
 _REWRITTEN: Final = ("non-fast-forward", "[rejected]")
 _KEPT_BEGINS: Final = "# The ledger's address with its password; nobody else may read this file."
@@ -83,6 +88,7 @@ def refresh(path: Path, remote: str, *, patience_seconds: float = 120.0) -> None
             _keep_secret(path, remote)
         _fetch(path, without_secrets(remote), patience_seconds)
         return
+    # Filled under another name: an empty mirror would look like a ledger without runs.
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with os_errors(path):
         try:
@@ -106,13 +112,17 @@ def _keep_secret(path: Path, remote: str) -> None:
     given, asked = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (remote, shown))
     draft = config.with_name(f".config.{uuid.uuid4().hex}")
     text = f'{before}{_KEPT_BEGINS}\n[url "{given}"]\n\tinsteadOf = "{asked}"\n'
+    # A new file, not a chmod of the old one: whoever has that open already would read the password.
     write_new(draft, text.encode(), mode=0o600)
     draft.rename(config)
     fsync_directory(path)
 
 
 def _fetch(path: Path, remote: str, patience_seconds: float) -> None:
+    """One `git fetch` of everything. Raises what `refresh` does."""
+    # `--`: an address that begins with a dash must not be taken for an option.
     command = ["git", *_PATIENCE, "--git-dir", str(path), *_FETCH, "--", remote, *_BRANCHES]
+    # What the user set himself stays: an ssh command with a key of his own, for one.
     environ = {**os.environ, **{name: os.environ.get(name, value) for name, value in _QUIET.items()}}
     quiet = subprocess.DEVNULL
     try:
@@ -172,6 +182,7 @@ def tiers(path: Path) -> dict[str, dict[str, str]]:
                 remotes |= {} if data is None else _remotes(data.decode(errors="replace"))
     finally:
         ledger.close()
+    # Only tiers that the site has not retired: an old commit may name one that is long gone.
     known = {name: remote for name, remote in remotes.items() if name in seen and not seen[name].retired}
     return {name: _keys(seen[name], remote) for name, remote in known.items()}
 
@@ -183,6 +194,7 @@ def _keys(seen: TierSeen, remote: Remote) -> dict[str, str]:
 
 
 def _remotes(text: str) -> dict[str, Remote]:
+    """DVC's remotes by name, from the text of its configuration; none where that can't be read."""
     parser = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
     try:
         parser.read_string(text)
@@ -204,6 +216,7 @@ def _remotes(text: str) -> dict[str, Remote]:
 
 
 def _raise(remote: str, said: str) -> NoReturn:
+    """Raises what git's words mean; words that are not known count as a server that can't be reached."""
     text = quoted(" ".join(said.split())[-400:])
     where = f"the ledger {quoted(remote)}"
     if any(word in said for word in _REWRITTEN):

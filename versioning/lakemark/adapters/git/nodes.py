@@ -24,6 +24,7 @@ from lakemark.model.values.outside import node_name
 
 NODES: Final = "refs/lakemark/nodes/"
 _TRIES: Final = 100
+# A bound for unpacking: a damaged object could unpack to anything.
 _LONGEST_BYTES: Final = 2**20
 
 
@@ -73,12 +74,14 @@ def _replaced(
     new = change(known)
     data = canonical({"heartbeat": new.as_json(), "replaces": old})
     oid = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+    # Durable before the reference names it.
     git_objects.write_again(path, "blob", oid, data)
     try:
         turn.move(name, old, oid)
     except git_refs.ReferenceMoved:
         return None
     last = None if before is None else before.get("replaces")
+    # A heartbeat that says the same again has the same id: then the reference still leads there.
     if isinstance(last, str) and last not in (old, oid):
         git_objects.forget_loose(path, last)
     return new

@@ -24,8 +24,10 @@ from lakemark.adapters.disk.files import fsync_directory, make_directories, make
 
 RECENT: Final = "lakemark/recent"
 _OID_DIGITS: Final = 40
+# A bound for unpacking: a damaged copy could unpack to anything.
 _LONGEST_BYTES: Final = 2**30
 _TRIES: Final = 50
+# A draft is renamed within moments; one an hour old was left by a kill.
 _DEAD_SECONDS: Final = 3600
 
 
@@ -50,6 +52,7 @@ class Made:
     def store(self, name: str) -> None:
         """Writes all of them, durably: the copy called `name` first, so that from the first moment there are two."""
         if self._framed:
+            # First, since a prune can take loose objects from the moment they are written, until a reference leads to them.
             _keep(self._path, name, self._framed)
             absent = _absent(self._path, self._framed)
             for oid, framed in self._framed.items():
@@ -83,6 +86,7 @@ def reads(path: Path, oid: str) -> bool:
 
 def forget_loose(path: Path, oid: str) -> None:
     """Removes a loose object that nothing leads to any more."""
+    # The id comes from a heartbeat, which another program may have written: it must not lead out of `objects`.
     if len(oid) == _OID_DIGITS and not set(oid).difference("0123456789abcdef"):
         _loose(path, oid).unlink(missing_ok=True)
 
@@ -94,6 +98,7 @@ def put_back(path: Path) -> int:
         framed = kept(path, name)
         absent = _absent(path, framed)
         for oid, data in framed.items():
+            # One that is there loose is compared too: power loss may have cut it short under its right name.
             if (oid in absent or _loose(path, oid).exists()) and _write_loose(path, oid, data):
                 count += 1
     return count
@@ -129,6 +134,7 @@ def forget(path: Path, name: str) -> None:
 
 
 def _keep(path: Path, name: str, framed: Mapping[str, bytes]) -> None:
+    """Writes the copy `name`, durably: for each object its packed length, a newline, its packed bytes."""
     folder = path / RECENT
     data = b"".join(b"%d\n%s" % (len(packed), packed) for packed in (zlib.compress(one, 1) for one in framed.values()))
     with suppress(FileExistsError):  # the same commit again: after a retry
@@ -137,10 +143,12 @@ def _keep(path: Path, name: str, framed: Mapping[str, bytes]) -> None:
         except FileNotFoundError:
             make_directories(folder)
             write_new(folder / name, data)
+    # Also of one that was there: whoever wrote it may have been killed before its name was durable.
     fsync_directory(folder)
 
 
 def _unwrapped(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """Ids and framed bytes, as far as a copy is whole. Each id is worked out anew: what rotted gets a name nobody asks for."""
     at = 0
     while (end := data.find(b"\n", at)) > at:
         try:
@@ -149,6 +157,7 @@ def _unwrapped(data: bytes) -> Iterator[tuple[str, bytes]]:
             framed = unpacker.decompress(data[end + 1 : end + 1 + size], _LONGEST_BYTES)
         except (ValueError, zlib.error):
             return
+        # Cut short by power loss, or longer than anything of ours.
         if not unpacker.eof:
             return
         yield _oid(framed), framed
@@ -159,6 +168,7 @@ def _absent(path: Path, framed: Mapping[str, bytes]) -> set[str]:
     """Those that the repository lacks now: asked of the disk, by an object store opened for it."""
     absent = {oid for oid in framed if not _loose(path, oid).exists()}
     if absent:
+        # Not the open repository's: that goes on counting a pack that a git program has removed meanwhile.
         packs = pygit2.Odb(str(path / "objects"))
         absent = {oid for oid in absent if not packs.exists(pygit2.Oid(hex=oid))}
     return absent
@@ -168,12 +178,15 @@ def _write_loose(path: Path, oid: str, framed: bytes) -> bool:
     """False: it lies there already, whole."""
     target = _loose(path, oid)
     if _is_whole(target, framed):
+        # Whole, but perhaps not durable yet: its writer may stand between its rename and its fsync.
         with suppress(FileNotFoundError):  # another writer may have renamed it there just now
             fsync_directory(target.parent)
         return False
     # Not below `objects`: git's pruning takes drafts there for rubbish.
+    # The process and the moment are in the name: two writers of one object must not meet in one draft.
     draft = path / RECENT / f"draft-{oid}-{os.getpid()}-{time.monotonic_ns()}"
     make_directories(draft.parent)
+    # Read-only, as Git makes its own: nobody changes an object in place.
     write_new(draft, zlib.compress(framed, 1), mode=0o444)
     try:
         _rename(draft, target)
@@ -184,6 +197,7 @@ def _write_loose(path: Path, oid: str, framed: bytes) -> bool:
 
 
 def _rename(draft: Path, target: Path) -> None:
+    """Renames durably, making the folder anew as often as git removes it. Raises FileNotFoundError where that never ends."""
     for last in (*(False,) * _TRIES, True):
         try:
             os.rename(draft, target)

@@ -42,8 +42,10 @@ def owners(path: Path, oids: Collection[str]) -> dict[str, Owner]:
     repository = git_tree.opened(path)
     try:
         for branch, tip in git_refs.tips(path).items():
+            # An entry's commit leads to some eight objects: its tree, up to four files of its own, and the pointer.
             for owner, oid in islice(_objects(repository, branch, tip), _MOST * 8):
                 if oid in oids:
+                    # The newest entry that has it: unchanged files are the same object in one commit after another.
                     found.setdefault(oid, owner)
             if len(found) == len(set(oids)):
                 break

@@ -34,13 +34,16 @@ from lakemark.errors import Corrupt
 
 LOOSE_LIMIT: Final = 1000
 """About two hundred and fifty entries: an append slows with what lies loose."""
+# Ids are spread evenly: eight of the 256 folders tell of all.
 _SAMPLED: Final = range(0, 256, 32)
 _FAN_OUT: Final = 8
 _SMALLEST: Final = 2048
 _MERGED_LEVELS: Final = 2
 _INDEX_MAGIC: Final = b"\xfftOc\x00\x00\x00\x02"
 _OID_BYTES: Final = 20
+# Of version 2: the magic, 256 sums of names by their first byte, the last of which counts all; then the names, sorted.
 _NAMES_AT: Final = 8 + 256 * 4
+# What our `.keep` files say, so that one which somebody else made to keep a pack is not taken for ours.
 _OURS: Final = b"lakemark\n"
 
 
@@ -90,6 +93,7 @@ def pack(path: Path) -> int:
 
 
 def _pack(path: Path, repository: pygit2.Repository) -> int:
+    """Packs what references and copies lead to; answers how many loose objects went. Only while no other process packs."""
     # The copies' names first, then references, then what lies loose: so all that these lead to is listed, and what is
     # forgotten in the end is packed.
     copies = {name: git_objects.kept(path, name) for name in git_objects.names(path)}
@@ -107,6 +111,7 @@ def _pack(path: Path, repository: pygit2.Repository) -> int:
         ours = _Kept(path)
     gone = 0
     for oid in loose:
+        # Only what lies in a pack of ours by now: one of a git program's may be gone at the next `git gc`.
         if ours.has(oid):
             (path / "objects" / oid[:2] / oid[2:]).unlink(missing_ok=True)
             gone += 1
@@ -149,6 +154,7 @@ def set_packs_aside(path: Path) -> list[str]:
 
 
 def _is_verified(index: Path) -> bool:
+    """Whether every object of the pack is what its name says; git reads all of them."""
     command = ["git", "verify-pack", str(index)]
     return subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
 
@@ -178,6 +184,7 @@ def _alone(path: Path) -> Iterator[float | None]:
     descriptor = open_shared(path / "lakemark" / "packing")
     try:
         alone = try_lock(descriptor)
+        # Ages of files are compared with this, not with this machine's clock: the disk may be a file server's.
         os.utime(descriptor)
         yield os.fstat(descriptor).st_mtime if alone else None
     finally:
@@ -186,9 +193,11 @@ def _alone(path: Path) -> Iterator[float | None]:
 
 
 def _loose(path: Path) -> Iterator[str]:
+    """Ids of the objects that lie loose now."""
     for number in range(256):
         folder = f"{number:02x}"
         for name in os.listdir(path / "objects" / folder):
+            # Temporaries of git and libgit2 lie in the same folders.
             if len(folder + name) == 2 * _OID_BYTES and not set(name).difference("0123456789abcdef"):
                 yield folder + name
 
@@ -220,14 +229,17 @@ def _write(path: Path, repository: pygit2.Repository, oids: list[str]) -> None:
         git_tree.found(repository, oid)  # put back, where a git program pruned it just now
         builder.add(pygit2.Oid(hex=oid))
     folder, drafts = path / "objects" / "pack", path / "lakemark" / "packs"
+    # Left by a kill: only one process packs.
     remove_tree(drafts)
     make_directories(drafts)
     builder.write(str(drafts))
     for index in drafts.glob("*.idx"):
         keep = folder / index.with_suffix(".keep").name
+        # Durable before its pack appears: in between, a `git gc` could pack that one's objects anew and remove it.
         keep.write_bytes(_OURS)
         share(keep, folder=folder)
         _fsync(keep)
+        # The index last: by it a pack is seen.
         for draft in (index.with_suffix(".pack"), index):
             _fsync(draft)
             os.chmod(draft, 0o444)
@@ -247,19 +259,24 @@ class _Kept:
 
 
 def _is_ours(index: Path) -> bool:
+    """Whether the pack is one that `_write` made, and is there whole."""
     try:
+        # A `.keep` without its pack: a kill fell between the two in `_write`.
         return index.with_suffix(".keep").read_bytes() == _OURS and index.with_suffix(".pack").exists()
     except FileNotFoundError:
         return False
 
 
 def _index(index: Path) -> bytes:
+    """The index up to the end of its names. Raises Corrupt."""
     count = _count(index)
     with index.open("rb") as file:
         return file.read(_NAMES_AT + count * _OID_BYTES)
 
 
 def _holds(data: bytes, oid: bytes) -> bool:
+    """Whether an index, as `_index` reads it, has the object; by bisection."""
+    # The sums say where the names with this first byte begin and end.
     first, last = oid[0], 8 + 4 * oid[0]
     low = int.from_bytes(data[last - 4 : last]) if first else 0
     high = int.from_bytes(data[last : last + 4])
@@ -289,9 +306,11 @@ def _consolidate(path: Path, repository: pygit2.Repository) -> None:
     for level in sorted(level for level in levels if level < _MERGED_LEVELS):
         indexes = levels[level]
         if len(indexes) >= _FAN_OUT:
+            # One name may be in several packs; the builder is to have it once.
             _write(path, repository, list(dict.fromkeys(oid for index in indexes for oid in listed(index))))
             for index in indexes:
                 for suffix in (".idx", ".pack", ".rev", ".bitmap", ".mtimes", ".keep"):
+                    # The index first: a pack without one is not seen, an index without its pack would be an error to readers.
                     index.with_suffix(suffix).unlink(missing_ok=True)
             fsync_directory(folder)
             return
@@ -305,6 +324,7 @@ def _level(count: int) -> int:
 
 
 def _count(index: Path) -> int:
+    """How many objects the pack has. Raises Corrupt for an index of another version, or one that was cut short."""
     with index.open("rb") as file:
         head = file.read(_NAMES_AT)
     if head[:8] != _INDEX_MAGIC or len(head) < _NAMES_AT:
@@ -325,6 +345,7 @@ def _pack_tags(path: Path) -> None:
     """A loose reference costs a block of the file system, and there is a tag for each record: Git keeps them in one file."""
     tags = path / "refs" / "tags" / "records"
     if tags.is_dir() and len(os.listdir(tags)) >= LOOSE_LIMIT:
+        # Git removes the loose files right afterwards: what replaces them has to be on the disk by then.
         command = ["git", "-c", "core.fsync=all", "--git-dir", str(path), "pack-refs"]
         subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
 

@@ -17,6 +17,7 @@ from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.timeline import lineage, usable
 
 NAMES: Final = (".dvc", ".gitignore", "checkpoint.dvc")
+# Entries that can change which record is best, or which tiers hold it.
 MOVED_BY: Final = frozenset(
     {"replicated", "released", "verified", "quarantined", "pruned", "unpruned", "resumed", "rolled_back"}
 )
@@ -61,8 +62,10 @@ def files(
     manifest: Manifest, objects: Mapping[str, str], *, tiers: tuple[str, ...], remotes: Mapping[str, Remote]
 ) -> dict[str, bytes]:
     """Path -> bytes. `objects` as `Ledger.objects` answers; one that lacks a file's object is Corrupt."""
+    # A directory or none: with an S3 default, even `dvc pull -r` of a directory fails where dvc-s3 is not installed.
     default = next((name for name in tiers if remotes[name].directory), None)
     return {
+        # What DVC itself writes there: a clone's `git status` stays clean.
         ".dvc/.gitignore": b"/config.local\n/tmp\n/cache\n",
         ".dvc/config": _config(remotes, default).encode(),
         ".gitignore": b"/checkpoint\n",
@@ -79,6 +82,7 @@ def _config(remotes: Mapping[str, Remote], default: str | None) -> str:
             lines.append(f"    endpointurl = {_plain(remote.endpoint)}")
         if remote.region is not None:
             lines.append(f"    region = {_plain(remote.region)}")
+        # Without it DVC takes whatever bytes a remote gives, damaged ones too, and reports all well.
         lines.append("    verify = true")
     return "\n".join(lines) + "\n"
 
@@ -93,6 +97,7 @@ def _outs(manifest: Manifest, objects: Mapping[str, str]) -> str:
         "  hash: md5",
         "  path: checkpoint",
     ]
+    # The list costs as much as the `.dir` object: it is left out where that says all.
     if any(file.executable for file in regular):
         lines.append("  files:")
         for file in regular:

@@ -22,6 +22,7 @@ from lakemark.errors import Corrupt, quoted
 RUNS: Final = "refs/heads/runs/"
 SITE: Final = "refs/heads/site"
 TAGS: Final = "refs/tags/records/"
+# A writer holds a reference's lock for moments: one this old is taken for a killed program's.
 _STALE_SECONDS: Final = 60
 _PATIENCE_SECONDS: Final = 40.0
 _TRIES: Final = 10
@@ -45,12 +46,14 @@ def tips(repository: Path) -> Mapping[str, str]:
     folder = repository / RUNS
     with os_errors(repository):
         names = [RUNS + entry.name for entry in os.scandir(folder)] if folder.is_dir() else []
+        # Loose ones first, then packed-refs: Git packs a reference before it removes the file, so one of the readings finds it.
         for name in (*names, SITE):
             commit = None if name.endswith(".lock") else _loose(repository, name)
             if commit is not None:
                 found[name] = commit
         for name, commit in _packed(repository):
             if name == SITE or name.startswith(RUNS):
+                # A packed line stays behind when its reference moves on: the loose file, where there is one, is the newer.
                 found.setdefault(name, commit)
     return {"site" if name == SITE else name.removeprefix(RUNS): found[name] for name in sorted(found)}
 
@@ -80,7 +83,7 @@ def read(repository: Path, name: str) -> str | None:
 def move(repository: Path, name: str, old: str | None, new: str) -> None:
     """Points `name` from `old` (None: nothing) to `new`; durable when it returns.
 
-    Raises Moved where it is elsewhere, Locked where it can't be locked; both leave everything as it was.
+    Raises ReferenceMoved where it is elsewhere, Locked where it can't be locked; both leave everything as it was.
     """
     path = repository / name
     lock = Path(f"{path}.lock")
@@ -89,9 +92,12 @@ def move(repository: Path, name: str, old: str | None, new: str) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(f"{new}\n".encode())
             file.flush()
+            # Before the rename: power loss would else leave the reference's name on an empty file.
             os.fsync(file.fileno())
+        # Under the lock, which by Git's protocol every other writer must hold: nothing moves it before the rename.
         if read(repository, name) != old:
             raise ReferenceMoved(name)
+        # The lock itself becomes the reference: a kill before this line leaves a lock, never half a reference.
         os.rename(lock, path)
     except BaseException:
         lock.unlink(missing_ok=True)
@@ -100,10 +106,12 @@ def move(repository: Path, name: str, old: str | None, new: str) -> None:
 
 
 def _locked(lock: Path) -> int:
+    """Makes the lock file and answers its descriptor. Raises Locked where it is there already."""
     for _ in range(_TRIES):
         try:
             descriptor = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
         except FileExistsError:
+            # A git program's, or one that a kill left: `Turn` tells them apart, here nobody can.
             raise Locked(str(lock)) from None
         except FileNotFoundError:
             # Git removes folders that packing references left empty.
@@ -126,6 +134,7 @@ class Turn:
         self._repository = repository
         self._descriptor = acquired(repository / "lakemark" / "locks" / branch, seconds=patience_seconds)
         try:
+            # Read before the first `move` writes over it: it is the writer before who may have been killed.
             self._last = os.pread(self._descriptor, 40, 0)
         except BaseException:
             os.close(self._descriptor)
@@ -140,6 +149,7 @@ class Turn:
     def move(self, name: str, old: str | None, new: str) -> None:
         """As the function `move`, once its lock is free: Locked only after 75 seconds, longer than a stale one stays."""
         for _ in range(_WAITS):
+            # Before the lock is made: should this process be killed with it, the next writer knows the lock by what it holds.
             os.pwrite(self._descriptor, new.encode(), 0)
             try:
                 return move(self._repository, name, old, new)
@@ -156,6 +166,7 @@ class Turn:
         lock = self._repository / f"{name}.lock"
         os.utime(self._descriptor)
         try:
+            # Filled and never renamed, by the writer before; where the reference is already there, the lock is somebody else's.
             ours = lock.read_bytes()[:40] == self._last and read(self._repository, name) != self._last.decode()
             old = os.fstat(self._descriptor).st_mtime - lock.stat().st_mtime > _STALE_SECONDS
             if not ours and not old:
@@ -167,7 +178,9 @@ class Turn:
 
 
 def _loose(repository: Path, name: str) -> str | None:
+    """What the reference's own file says; None where there is none. Raises Corrupt."""
     try:
+        # `replace`: bytes that are no ASCII are a damaged reference, which `_commit` says in our words.
         text = (repository / name).read_text(encoding="ascii", errors="replace").strip()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
@@ -175,10 +188,12 @@ def _loose(repository: Path, name: str) -> str | None:
 
 
 def _packed(repository: Path) -> Iterator[tuple[str, str]]:
+    """Every line of packed-refs that names a reference. Raises Corrupt."""
     try:
         with (repository / "packed-refs").open(encoding="utf-8", errors="surrogateescape") as lines:
             for line in lines:
                 commit, _, name = line.rstrip("\n").partition(" ")
+                # `#` is the head line, `^` says what the tag object of the line before points to.
                 if line[0] not in "#^":
                     yield name, _commit(name, commit)
     except FileNotFoundError:
@@ -189,6 +204,7 @@ def _packed_one(repository: Path, name: str) -> str | None:
     """By bisection: Git keeps packed-refs sorted, and there may be a tag for each of 100,000 records."""
     try:
         with (repository / "packed-refs").open("rb") as file:
+            # Git says in the head line whether it sorted them; others who write the file may not.
             if b" sorted" not in file.readline():
                 return next((commit for found, commit in _packed(repository) if found == name), None)
             low = file.tell()
@@ -202,6 +218,7 @@ def _packed_one(repository: Path, name: str) -> str | None:
 
 
 def _bisected(data: mmap.mmap, low: int, name: bytes) -> bytes | None:
+    """The line of `name` among sorted lines of `<40 hex> <name>`, from `low` on; None where there is none."""
     high = len(data)
     while low < high:
         start = data.rfind(b"\n", low, (low + high) // 2)
@@ -223,6 +240,7 @@ def _bisected(data: mmap.mmap, low: int, name: bytes) -> bytes | None:
 
 
 def _commit(name: str, text: str) -> str:
+    """`text`, if it has a commit id's form. Raises Corrupt."""
     if not _COMMIT.fullmatch(text):
         raise Corrupt(
             f"the ledger's reference {name} holds {quoted(text)}, not a commit id",

@@ -31,11 +31,13 @@ pygit2.settings.cache_max_size(2**20)
 
 T = TypeVar("T")
 
+# Any of these would end a line of a commit's head early, or the name in it.
 _UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f<>]+", re.ASCII)
 _LONGEST_SUBJECT: Final = 200
 _LONGEST: Final = 500
 _OWNER: Final = "Run as its owner; or, if you trust it, tell Git so: git config --global --add safe.directory {}"
 _RIGHTS: Final = "Give lakemark's user the right to it, or run as its owner."
+# libgit2 has one error class for all of these: only the words tell them apart.
 _MESSAGES: Final = (
     (re.compile("not owned by current user|dubious ownership"), Denied, _OWNER),
     (re.compile("Permission denied|Read-only file system|Operation not permitted"), Denied, _RIGHTS),
@@ -148,6 +150,7 @@ def write_commit(
     parents = "".join(f"parent {one}\n" for one in (parent, *joins) if one is not None)
     head = f"tree {tree}\n{parents}" + f"author {who} {seconds} +0000\n"
     if parent is not None:
+        # Git sorts by these times: with equal ones a push to a long branch takes ten times as long.
         seconds = max(seconds, _commit(repository, parent).commit_time + 1)
     for joined in joins:
         seconds = max(seconds, _commit(repository, joined).commit_time + 1)
@@ -230,6 +233,7 @@ def found(repository: pygit2.Repository, oid: str) -> Any:  # noqa: ANN401 - pyg
     try:
         return repository[oid]
     except (KeyError, ValueError, pygit2.GitError):
+        # A `git gc --prune=now` beside an append takes objects that are referred to by now; the copy beside has them.
         put_back(Path(repository.path))
     try:
         return repository[oid]

@@ -55,6 +55,7 @@ def prepared(draft: Draft, *, branch: str, sequence: int, stamp: Stamp) -> Prepa
         if carried.record is not None and carried.manifest is not None:
             require_own(carried.record, carried.manifest)
         files = git_tree.own_files(settled(draft, branch=branch, sequence=sequence, stamp=stamp), carried)
+        # Parsed from the very bytes that are stored: what a reader would choke on is refused now, not found by everybody later.
         entry, contents = parsed(files["entry.json"], files.get("record.json"))
     except (ValueError, TypeError, Corrupt) as error:
         raise _unreadable(draft.kind, error) from error
@@ -96,6 +97,7 @@ class Writer:
         """
         state, entry = history.state, new.entry
         if not isinstance(state, RunState):
+            # On a state of its own: the question is only whether the fold takes the entry's body, not what it does.
             trial = SiteState()
             trial.apply(entry, new.contents)
             if acts_on(entry.kind) and trial.unknown:
@@ -106,6 +108,7 @@ class Writer:
         except ValueError as error:
             raise _unreadable(entry.kind, error) from error
         supersedes = new.contents.record is not None and new.contents.record.supersedes is not None
+        # Most entries can't move it; working it out reads a manifest, which may be large.
         if entry.kind not in git_pointer.MOVED_BY and not supersedes:
             return self._present(history)
         try:
@@ -121,6 +124,7 @@ class Writer:
         if tip is None or entry is None or entry.kind != "replicated" or not isinstance(state, RunState):
             return None
         found = state.records.get(entry.record or "")
+        # A tag is there to be pulled by: a replica in a tier that DVC does not read gives it nothing to point at.
         if found is None or entry.body.get("tier") not in self._remotes:
             return None
         name = git_refs.TAGS + found.record.id[:12]
@@ -138,6 +142,7 @@ class Writer:
         """Makes the tag, durably; an alarm where a git program keeps it from that: the entry stands without it."""
         try:
             with git_errors(self._path):
+                # Durable before the tag is: after power loss a reference must not name what is not there.
                 tag.made.store(tag.commit)
                 turn.move(tag.name, None, tag.commit)
                 tag.made.look_again()
@@ -146,6 +151,7 @@ class Writer:
 
     def _commit_pointing_at(self, history: BranchHistory[S], record: str, tip: str, made: Made) -> str | None:
         """The tip itself where it points at `record`; else a commit on top of it that does, beside the branch."""
+        # A commit has one checkpoint.dvc: where the branch points at a better record, this one needs a commit beside it.
         if history.pointer is not None and history.pointer.record == record:
             return tip
         state, entry = history.state, history.newest
@@ -168,6 +174,7 @@ class Writer:
         return _NOTHING if history.tip is None else TreePointer(None, self._items_of(history.tip))
 
     def _best(self, history: BranchHistory[S], after: RunState, new: Prepared, made: Made) -> TreePointer:
+        # The best that can be pulled: of one whose object names are not known here, a clone could fetch nothing.
         for pointed in git_pointer.candidates(after, self._remotes):
             items = self._items(history, pointed, after, new=new, made=made)
             if items:
@@ -188,6 +195,7 @@ class Writer:
         if not objects:
             return {}
         committed = state.records[pointed.record].sequence
+        # Its commit is the one being made: the manifest is in hand, the repository does not have it yet.
         if new is not None and committed == new.entry.sequence:
             manifest = new.contents.manifest
         else:

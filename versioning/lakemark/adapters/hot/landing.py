@@ -38,11 +38,15 @@ WAYS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What `landing` may be, and the ways it tries in turn."""
 
+# _IOW(0x94, 9, int) of linux/fs.h.
 _FICLONE: Final = 0x40049409
+# Not here, or not by us: EPERM is also what `protected_hardlinks` answers for another user's file.
 _CANNOT: Final = frozenset(
     {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY, errno.ENOSYS}
 )
+# Older kernels stamp files by a coarse clock: two writes within one tick have the same stamp.
 _COARSE_NS: Final = 20_000_000
+# A trainer that keeps linking or renaming its file, so that it must be read again each time, is told to come back.
 _LOOKS: Final = 3
 
 
@@ -82,11 +86,14 @@ def land_tree(source: Path, tree: Path, way: Way, *, progress: Progress, members
     with os_errors(tree):
         _make_folders(tree, found)
         folders = _folders(base, found, whole=not names and top.is_dir())
+        # While they are still empty: nobody looks in who could not look into the trainer's.
         keep_rights(tree, folders)
         jobs = list(_taken(base, tree, found, way))
         _wait_quiet(tree, found, way.quiet_seconds)
+        # Before hashing: a tree that is still being written is given up before it costs a reading.
         require_unchanged(found, _rescan(top, names))
         files = _hash_all(jobs, way, progress)
+        # After it: each file was compared by its own job, but only the tree as a whole shows a new or missing one.
         require_unchanged(found, _rescan(top, names))
         _sync_folders(tree)
     linked = {job.seen.path: job.identity for job in jobs if job.way == "link" and job.identity}
@@ -128,6 +135,7 @@ class _Job:
     def part(self, index: int, buffers: Buffers) -> tuple[File | None, int]:
         """Does one part; the last one done answers the file."""
         with self.lock:
+            # The first worker opens it, whichever part that one has.
             if self.descriptor < 0:
                 self._open()
         offset = index * PART_SIZE_BYTES
@@ -160,23 +168,27 @@ class _Job:
         return digest.hexdigest()
 
     def _open(self) -> None:
+        """Opens it, and the copy where it is to be one. Raises Unsteady where it is not the file that was seen."""
         self.descriptor = _open_source(self.seen.path, self.source if self.way == "copy" else self.place)
         # Also makes dirty pages of a mapping read-only: a store into one changes the times from now on.
         with suppress(OSError) if self.way == "copy" else nullcontext():
             os.fsync(self.descriptor)
         self.before = os.fstat(self.descriptor)
+        # A clone has an inode and stamps of its own; it was compared with its source when it was made.
         if self.way != "reflink":
             _require_seen(self.seen, self.before)
         if self.way == "copy":
             self.target = copying.NewFile(self.place, self.seen.stat.st_size, sparse=self.seen.sparse)
 
     def _finish(self, buffers: Buffers) -> File:
+        """Makes it durable and lets go of it. Raises Unsteady where it was written meanwhile."""
         size = self.seen.stat.st_size
         saved = stat.S_IMODE(self.seen.stat.st_mode) & 0o777
         executable = bool(saved & stat.S_IXUSR)
         mode = sealed_rights(saved)
         if self.target is not None:
             self.target.finish(mode)
+        # Not for a link: its rights are those of the trainer's file.
         elif self.way == "reflink":
             os.fchmod(self.descriptor, mode)
             os.fsync(self.descriptor)
@@ -248,6 +260,7 @@ def _take(job: _Job, ways: list[str]) -> str:
     descriptor = _open_source(job.seen.path, job.source)
     try:
         _require_seen(job.seen, os.fstat(descriptor))
+        # Before anything is taken: an open writer's next store would land in a linked file, after it was hashed.
         require_closed(descriptor, job.seen.path)
         if "reflink" in ways:
             if _reflink(descriptor, job.place):
@@ -263,6 +276,7 @@ def _take(job: _Job, ways: list[str]) -> str:
 
 
 def _reflink(source: int, place: str) -> bool:
+    """Whether `place` is now a clone of the file; False, and nothing made, where the file system can't."""
     target = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.ioctl(target, _FICLONE, source)
@@ -277,6 +291,7 @@ def _reflink(source: int, place: str) -> bool:
 
 
 def _link(job: _Job) -> bool:
+    """Whether `place` is now a link to the file; False, and nothing made, where that can't be. Raises Unsteady."""
     try:
         os.link(job.source, job.place, follow_symlinks=False)
     except FileNotFoundError as error:
@@ -285,6 +300,7 @@ def _link(job: _Job) -> bool:
         if error.errno in _CANNOT:
             return False
         raise
+    # The name may have been given to another file since it was opened: what counts is the one that was linked.
     _require_seen(job.seen, os.lstat(job.place))
     return True
 
@@ -296,6 +312,7 @@ def _open_source(path: str, place: str) -> int:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise gone(path) from error
     except OSError as error:
+        # A link answers ELOOP, a socket ENXIO.
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise changed(path, "was replaced") from error
         raise
@@ -306,6 +323,7 @@ def _open_source(path: str, place: str) -> int:
 
 
 def _require_seen(seen: ScannedPath, now: os.stat_result) -> None:
+    """Raises Unsteady where it is not the file that was scanned."""
     if not seen.same_file(now):
         raise changed(seen.path)
 
@@ -317,6 +335,7 @@ def _wait_quiet(tree: Path, found: Mapping[str, ScannedPath], quiet_seconds: flo
         max(seen.stat.st_mtime_ns, seen.stat.st_ctime_ns) for seen in found.values() if seen.type is FileType.FILE
     )
     wanted_ns = max(int(quiet_seconds * 1e9), _COARSE_NS)
+    # A stamp from the future, of a trainer whose clock is ahead, must not keep us longer than the whole time.
     left_ns = min(wanted_ns, newest + wanted_ns - now_ns)
     if left_ns > 0:
         time.sleep(left_ns / 1e9)
@@ -363,6 +382,7 @@ def _make_folders(tree: Path, found: Mapping[str, ScannedPath]) -> None:
     for folder in sorted(folders):
         (tree / folder).mkdir(mode=0o755, parents=True, exist_ok=True)
     for seen in found.values():
+        # Once every folder is there: none may be made through a link.
         if seen.type is FileType.SYMLINK:
             os.symlink(str(seen.target), tree / seen.path)
 

@@ -55,6 +55,7 @@ class FileIdentity:
         # With ctime, which can't be set, an inode of another number is a mount that numbers anew, not another file.
         if (self.size_bytes, self.mtime_ns, self.ctime_ns) == (now.size_bytes, now.mtime_ns, now.ctime_ns):
             return Change.NONE
+        # A link, a rename or a chmod moves ctime alone; a write moves mtime too, unless somebody sets it back: so it is read.
         same = (self.inode, self.size_bytes, self.mtime_ns) == (now.inode, now.size_bytes, now.mtime_ns)
         return Change.TOUCHED if same else Change.WRITTEN
 

@@ -76,6 +76,7 @@ class Shelf:
         try:
             return self.find(record.id), True
         except Corrupt:
+            # Without a marker nothing tells which files were linked: what has a second name is taken for it.
             tree = self._root / tree_of(record)
             linked = {file.path: who for file in manifest.regular if (who := shared_now(tree / file.path)) is not None}
             return Sealed(record=record, manifest=manifest, tree=tree_of(record), linked=linked), False
@@ -137,11 +138,13 @@ class Shelf:
                     return False
                 self._withdraw(aside, sealed.record)
                 make_directories(run)  # under the lock: a withdrawal removes an empty one
+                # Beside its tree, before that gets its name: by it `undo` finds a tree that a kill left without a marker.
                 write_new(place / _MARKER, sealed.to_bytes())
                 fsync_directory(place)
                 try:
                     rename_new(place / TREE, self.tree(sealed))
                     fsync_directory(run)
+                    # After the tree: a marker that is in its place always has one.
                     os.rename(place / _MARKER, self.marker(sealed.record.id))
                     fsync_directory(self._sealed)
                 except BaseException:
@@ -158,6 +161,7 @@ class Shelf:
 
     def undo(self, place: Path) -> None:
         """A naming or withdrawal that died between tree and marker: the tree without a marker joins `place`."""
+        # The marker still here and its tree gone from here: the kill fell between the two renames of `name` or `_withdraw`.
         if not (place / _MARKER).exists() or (place / TREE).exists():
             return
         record = Sealed.from_bytes((place / _MARKER).read_bytes()).record
@@ -189,6 +193,7 @@ class Shelf:
         if not fresh:
             return
         with suppress(OSError), locked(self._inner):
+            # Read anew under the lock: it may have been withdrawn or swapped since the caller read it.
             now = self.find(sealed.record.id)
             if now is not None:
                 linked = {path: fresh.get(path, who) for path, who in now.linked.items()}
@@ -198,6 +203,7 @@ class Shelf:
         """Puts copies, on the same file system, in the place of linked files; from then on none of them is linked."""
         with locked(self._inner):
             for path, copy in copies.items():
+                # Copies first: a kill before the marker is written leaves stamps that do not fit, and the bytes are read.
                 os.rename(copy, self.tree(sealed) / path)
             for folder in {(self.tree(sealed) / path).parent for path in copies}:
                 fsync_directory(folder)
@@ -205,8 +211,10 @@ class Shelf:
             write_atomic(self.marker(sealed.record.id), replace(sealed, linked=linked).to_bytes())
 
     def _withdraw(self, place: Path, record: Record) -> None:
+        """Out of sight durably: the marker, then the tree; nothing happens where they are gone. The caller holds the lock."""
         (self._recorded / record.id).unlink(missing_ok=True)
         with suppress(FileNotFoundError):
+            # The marker first: from here on nobody counts on the tree.
             os.rename(self.marker(record.id), place / _MARKER)
             fsync_directory(self._sealed)
             fsync_directory(place)
@@ -217,6 +225,7 @@ class Shelf:
                 os.rmdir(self._root / record.run)
 
     def _looks_sound(self, sealed: Sealed) -> bool:
+        """By sizes and stamps alone: a landing does not wait until an older tree was read."""
         tree = self.tree(sealed)
         try:
             sizes = all(os.lstat(tree / file.path).st_size == file.size_bytes for file in sealed.manifest.regular)
@@ -228,6 +237,7 @@ class Shelf:
 
 def _reread(place: Path, file: File) -> FileIdentity | None:
     """The file's identity, if it kept it while its bytes were read and they are the manifest's."""
+    # Before the first byte: a write while it is read moves the stamps.
     before = steady_identity(place)
     if before is None:
         return None

@@ -64,6 +64,7 @@ T = TypeVar("T")
 _INNER: Final = ".lakemark"
 _LINKED: Final = "linked.json"
 _LEDGER: Final = "ledger.bundle"
+# The second one: drafts of an identity that another process is about to write, or died over.
 _IGNORED: Final = ("lost+found", f".{tier_file.NAME}.")
 
 
@@ -118,6 +119,7 @@ class TreeStore:
                 make_directories(self.root)
                 self._require_empty()
                 new = tier_file.new_identity("hot", ledger, now=now)
+                # Then what is there counts: of two that claim the place at once, the first one owns it.
                 write_once(self.root / tier_file.NAME, tier_file.to_bytes(new))
                 found = self.identity() or new
             tier_file.require_owner(found, ledger, tier_class="hot", where=str(self.root))
@@ -140,11 +142,14 @@ class TreeStore:
         self._require_ours()
         for path in members or (source,):
             self._require_apart(path)
+        # Before anything is read; how much a copy takes is asked for once it is known what has to be copied.
         self._require_room(0)
         way = Way(landing=self._landing, quiet_seconds=quiet_seconds, roles=roles, room=self._require_room, share=share)
         with self._work() as place:
             landed = land_tree(source, place / TREE, way, progress=progress, members=members)
+            # Links take no room on the disk but count as the tier's: `capacity` bounds what it holds, not what it wrote.
             self._require_capacity(landed.manifest.size_bytes)
+            # On the disk, not in memory: `adopt` may be called by another process.
             write_new(place / _LINKED, json.dumps(linked_json(landed.linked)).encode())
         return Landed(
             token=place.name,
@@ -208,6 +213,7 @@ class TreeStore:
         self._require_room(manifest.size_bytes, replaced=checkpoint.record.id)
         with self._work() as place:
             write_tree(place / TREE, manifest, source, progress=progress)
+            # From the disk, before the tree has its name: a replica that is recorded is one that was read back.
             look = read_tree(place / TREE, manifest, {}, progress=progress)
             if look.damage:
                 raise TargetDamaged(
@@ -216,6 +222,7 @@ class TreeStore:
                 )
             tree = tree_of(checkpoint.record)
             new = Sealed(record=checkpoint.record, manifest=manifest, tree=tree, entry=checkpoint.entry)
+            # What lies there was found wrong, or is not there.
             self._shelf.name(place, new, keep_sound=False)
         self._bench.end(place.name)
         return Stored(verified_at=now, proof="read_back", written_bytes=manifest.size_bytes)
@@ -277,6 +284,7 @@ class TreeStore:
         self._require_ours()
         place = self._bench.begin()
         with os_errors(self.root):
+            # Out of sight in two renames; removing may take long, and whoever is killed over it leaves it to `clean`.
             self._shelf.withdraw(place, checkpoint.record)
             freed = _freed_by_removing(place)
             self._bench.end(place.name)
@@ -323,6 +331,7 @@ class TreeStore:
         if self._capacity is None:
             return False
         sizes = self._shelf.sizes().values()
+        # Full is where no further one of the largest size fits: a tier that takes small ones only stops the next save.
         return sum(sizes) + max(need_bytes, max(sizes, default=1)) > self._capacity
 
     def usage(self) -> TierUsage:
@@ -353,6 +362,7 @@ class TreeStore:
             copying.write_stream(place / _LEDGER, bundle, size_bytes, buffer=buffer, mode=0o444)
             target = self.root / _INNER / name
             make_directories(target.parent)
+            # Over the older copy in one step: there is always a whole one.
             os.rename(place / _LEDGER, target)
             fsync_directory(target.parent)
         self._bench.end(place.name)
@@ -424,6 +434,7 @@ class TreeStore:
                 raise tier_file.refuse_foreign(str(self.root), found=name)
 
     def _require_apart(self, source: Path) -> None:
+        # By what links lead to: a trainer that saves into the tier through a link would have its files removed with a tree.
         inside = Path(os.path.realpath(source))
         root = Path(os.path.realpath(self.root))
         if inside.is_relative_to(root) or root.is_relative_to(inside):
@@ -443,6 +454,7 @@ def _freed_by_removing(place: Path) -> int:
     for folder, _, names in os.walk(place / TREE):
         for name in names:
             found = os.lstat(os.path.join(folder, name))
+            # One that the trainer still has under another name frees nothing.
             freed += found.st_size if found.st_nlink == 1 and stat.S_ISREG(found.st_mode) else 0
     return freed
 

@@ -62,6 +62,7 @@ def keep_rights(tree: Path, folders: Mapping[str, int]) -> None:
         with suppress(FileNotFoundError, NotADirectoryError):
             place = tree if path == "." else tree / path
             now = stat.S_IMODE(os.lstat(place).st_mode)
+            # Only narrower, never wider: what the umask or the folder above took away stays away.
             narrow = now & (mode | keepers)
             if narrow != now:
                 _set_rights(place, narrow)
@@ -99,6 +100,7 @@ def read_tree(tree: Path, manifest: Manifest, linked: Mapping[str, FileIdentity]
             else:
                 look.damage.extend(_compare_other(tree / file.path, file))
 
+    # Before the first byte: a trainer that writes into a linked file while it is read moves these.
     before = {path: steady_identity(tree / path) for path in linked}
     bad: dict[str, tuple[str, bool]] = {}
     for file, why, size_bytes in run_all(tasks(), workers=WORKERS):
@@ -111,6 +113,7 @@ def read_tree(tree: Path, manifest: Manifest, linked: Mapping[str, FileIdentity]
             continue
         if first.change_to(now) is Change.WRITTEN:
             bad[path] = ("was written while it was read", False)
+        # Only names or rights changed since it was sealed, and all bytes were right: these stamps spare the next reading.
         elif first == now != linked[path]:
             look.fresh[path] = now
     for path, (why_bad, missing) in bad.items():
@@ -177,6 +180,7 @@ def _read_part(tree: Path, file: File, part: tuple[int, int], buffers: Buffers) 
             return file, ["is no longer a regular file"], length
         if found.st_size != file.size_bytes:
             return file, [f"has {found.st_size} bytes instead of {file.size_bytes}"], length
+        # From the disk: what the cache still has of the write would hide what became of it.
         forget_pages(descriptor)
         with buffers.take() as buffer:
             digest = digest_part(descriptor, index * part_size, length, buffer=buffer)
@@ -212,4 +216,5 @@ def _make_folders(tree: Path, manifest: Manifest) -> None:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     for file in manifest.files:
         if file.type is FileType.SYMLINK:
+            # Links last: no folder is made, and no file written, through one.
             os.symlink(str(file.target), tree / file.path)

@@ -93,6 +93,7 @@ class Call:
     def begin_try(self) -> None:
         """Right before a request is sent. Raises TooSlow where this call had its time."""
         now = time.monotonic()
+        # At the first try: the time for all of them together is one.
         self._began = self._began or now
         if self.given_up is None and now - self._began >= self._all_seconds:
             self.given_up = f"{self._what} gave no answer that counts in {now - self._began:.0f} s of trying"
@@ -104,6 +105,7 @@ class Call:
     def sending(self, connection: socket.socket | None) -> None:
         """Something is about to be handed to this connection; None: to one that is yet to be made."""
         if connection is not None:
+            # The SDK's own is for connecting: a body may be taken slowly, and how slowly is judged here.
             connection.settimeout(self._allowed.stall_seconds + SPARE_SECONDS)
         with self._guard:
             self._socket = connection
@@ -137,6 +139,7 @@ class Call:
                 self._timer.cancel()
             if not self._ended:
                 self._timer = threading.Timer(max(0.0, seconds), self._look)
+                # A process that ends does not wait for a look at a call.
                 self._timer.daemon = True
                 self._timer.start()
 
@@ -201,6 +204,7 @@ class Watched:
     def getresponse(self) -> Any:  # noqa: ANN401 - the SDK's
         call = UNDER_WAY.now
         if call is not None:
+            # From here on silence counts, not the rate.
             call.waiting(self.sock)
         return super().getresponse()  # type: ignore[misc]
 
@@ -212,6 +216,7 @@ def watch(events: Any, where: str, allowed: Allowed, silence: Silence) -> None: 
         silence.require_over()
         body = params.get("body") or b""
         size_bytes = len(body) if hasattr(body, "__len__") else 0
+        # A call may hold another one: the SDK asks where a bucket is before it follows a redirection.
         UNDER_WAY.now = Call(where, str(model.name), size_bytes, allowed, outer=UNDER_WAY.now)
 
     def try_it(**_: object) -> None:
@@ -224,6 +229,7 @@ def watch(events: Any, where: str, allowed: Allowed, silence: Silence) -> None: 
         if call is not None:
             UNDER_WAY.now = call.outer
             call.end()
+            # The store took all of it and said nothing: others must not wait as long for the same.
             if call.silent:
                 silence.begin(str(call.given_up))
             call.require_going_on()
@@ -235,4 +241,5 @@ def watch(events: Any, where: str, allowed: Allowed, silence: Silence) -> None: 
         ("after-call-error.s3", end_in_time),
     )
     for name, hook in hooks:
+        # First: no hook of the SDK's may spend time before the call is watched.
         events.register_first(name, hook)

@@ -62,9 +62,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WORKERS: Final = 4
+# Memory is parts times workers; larger parts were measured to bring nothing more.
 PART_BYTES: Final = 16 * 2**20
+# S3 takes at most 10,000.
 _MOST_PARTS: Final = 9000
 _NOT_IMPLEMENTED: Final = 501
+# Stores that do not know the header say so in many ways; asked again without it, one that meant something else repeats itself.
 _NO_CHECKSUMS: Final = frozenset(
     {
         "InvalidRequest",
@@ -77,6 +80,7 @@ _NO_CHECKSUMS: Final = frozenset(
     }
 )
 _CONNECT_SECONDS: Final = 10
+# 412: the key is there. 409: another write of it is under way, which the SDK does not try again.
 _THERE: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
 
 
@@ -141,6 +145,7 @@ class S3Blobs:
         self._client = _client(place, credentials, self._allowed, self._silence)
         self._checksums = True
         self._late = _Late()
+        # Others wait no longer than this for a removal that was sent: one still on its way then could meet a new object.
         soon = replace(self._allowed, stall_seconds=min(place.stall_seconds, ANSWER_SECONDS - _CONNECT_SECONDS))
         self._deleting = _client(place, credentials, soon, self._silence)
         # Of all that a request goes through, the last before it is sent: at each try, after each wait for the one before.
@@ -177,6 +182,7 @@ class S3Blobs:
             return None
 
     def absent(self, key: str) -> bool:
+        # HEAD alone says nothing: its 404 has no body, and may be a gateway's.
         return self.size(key) is None and all(found != key for found, _ in self.each(key))
 
     def create(self, key: str, data: bytes) -> bool:
@@ -190,6 +196,7 @@ class S3Blobs:
             return self._write_parts(key, stream, size_bytes, overwrite=overwrite)
         with self._buffers.take() as buffer:
             got = read_into(stream, buffer)
+            # Before it is sent: only at its end does the stream say whether its bytes were right.
             _require_end(stream)
             return self._put(key, buffer[:got], overwrite=overwrite)
 
@@ -203,6 +210,7 @@ class S3Blobs:
         with self._errors(key):
             answer = self._client.get_object(**wanted)
             _told(answer, "ETag")
+            # Told by the answer itself, so that a connection that ends early is seen and not taken for the object's end.
             size_bytes = int(_told(answer, "ContentLength"))
         rate = Rate(self._place.minimum_rate, self._place.stall_seconds)
         body = Body(cast("Any", answer["Body"]), size_bytes, partial(self._errors, key), rate=rate)
@@ -213,6 +221,7 @@ class S3Blobs:
             if unless_late is None:
                 self._client.delete_object(**self._at(key))
                 return
+            # By thread: the hook that asks it belongs to the client, which all threads share.
             self._late.check = unless_late
             try:
                 self._deleting.delete_object(**self._at(key))
@@ -293,6 +302,7 @@ class S3Blobs:
         except KeyError:
             return Expiry(rule=f"{self.where} answers without rules", known=False)
         for rule in rules:
+            # Rules made long ago have the prefix outside of a filter.
             under = str(rule.get("Filter", {}).get("Prefix", rule.get("Prefix", "")))
             touches = under.startswith(self._root) or self._root.startswith(under)
             if rule.get("Status") == "Enabled" and "Expiration" in rule and touches:
@@ -312,6 +322,7 @@ class S3Blobs:
         extra: dict[str, Any] = {}
         if key.startswith("files/"):
             if self._place.storage_class:
+                # Of objects alone: claims and notes are read at every pass, and a cold class bills each reading.
                 extra["StorageClass"] = self._place.storage_class
             if self._place.retain_until:
                 extra |= {"ObjectLockMode": "GOVERNANCE", "ObjectLockRetainUntilDate": self._place.retain_until}
@@ -355,11 +366,13 @@ class S3Blobs:
                 done = ask()
             except ClientError:
                 raise error from None
+            # Remembered only once it took the same request without one: the refusal was about the checksum.
             self._checksums = False
             return done
 
     def _writes_without_condition(self) -> bool:
         """Whether the condition is what was refused; tried with a name of its own."""
+        # A name of its own: the key that was refused must not come to be by the probe.
         probe = f"lakemark/probe/{secrets.token_hex(8)}"
         try:
             self._client.put_object(**self._at(probe), Body=b"")
@@ -369,6 +382,7 @@ class S3Blobs:
         return True
 
     def _write_parts(self, key: str, stream: Readable, size_bytes: int, *, overwrite: bool) -> bool:
+        # Whole multiples of a part, as large as the file needs to stay below the most parts.
         part_bytes = max(PART_BYTES, -(-size_bytes // _MOST_PARTS // PART_BYTES) * PART_BYTES)
         buffers = self._buffers if part_bytes == PART_BYTES else Buffers(WORKERS + 1, part_bytes)
         with os_errors(self.where):
@@ -381,6 +395,7 @@ class S3Blobs:
             self._abort_unless_there(upload)
             self._bench.end(place.name)
             raise
+        # They come as they are done; S3 wants them in order.
         parts.sort(key=lambda part: int(part["PartNumber"]))
         created = self._complete(key, upload, parts, overwrite=overwrite)
         self._bench.end(place.name)
@@ -393,6 +408,7 @@ class S3Blobs:
         with self._errors(key):
             made = self._checked(begin, {"ChecksumAlgorithm": "CRC32"})
             upload = {"key": key, "upload_id": str(_told(made, "UploadId"))}
+        # Before the first part is sent: a kill before this line leaves an upload without bytes, which costs nothing.
         write_new(place / "upload.json", json.dumps(upload).encode())
         fsync_directory(place)
         return upload
@@ -403,6 +419,7 @@ class S3Blobs:
         """Reads in order; a part is sent by whoever is free. Ends once the stream has, and has been found right."""
         number, got = 0, buffers.size_bytes
         while got == buffers.size_bytes:
+            # Reading waits here until a part was sent: so no more than these buffers are in memory, however fast the source is.
             buffer = buffers.acquire()
             try:
                 got = read_into(stream, buffer)
@@ -452,6 +469,7 @@ class S3Blobs:
 
     def _abort_unless_there(self, upload: dict[str, str]) -> None:
         key = upload["key"]
+        # The answer to a completion may have got lost: some stores then take the object away with the upload.
         if not self.absent(key):
             return
         try:
@@ -475,6 +493,7 @@ class S3Blobs:
             raise Misconfigured(
                 f"{self.where}: {quoted(str(error))}", advice="Give the tier the `ca_bundle` of who signed its server."
             ) from error
+        # A page that is no XML: a proxy's or a portal's, in the store's place.
         except ResponseParserError as error:
             raise _odd(f"{self.where}/{key}", quoted(str(error))) from error
         except (ConnectionError, HTTPClientError, ResponseStreamingError, IncompleteReadError, HTTPError) as error:
@@ -525,8 +544,10 @@ def _plain_client(place: S3Place, credentials: Credentials | None, *, read_timeo
                 retries={"mode": "standard", "total_max_attempts": 4},
                 connect_timeout=_CONNECT_SECONDS,
                 read_timeout=read_timeout,
+                # Enough for reading and writing at once: a connection beyond them would be made and thrown away at each call.
                 max_pool_connections=2 * WORKERS,
                 tcp_keepalive=True,
+                # The SDK's default adds one wherever we state none, behind the body, which older stores do not understand.
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
             ),

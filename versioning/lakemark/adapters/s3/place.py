@@ -138,10 +138,12 @@ def as_ours(code: str, status: int | None, *, where: str, text: str, region: str
     if status == _FULL_STATUS or (_QUOTA in text.lower() and status is not None and status < _SERVERS_FAULT):
         return NoRoom(said, advice=_FULL[0])
     for advice, kind, codes in _MEANINGS:
+        # The first that names it counts.
         if code in codes.split():
             return kind(said, advice=advice)
     if status == _FORBIDDEN:
         return Denied(said, advice=_DENIED[0])
+    # Codes that are not known: the status alone says whose fault it is.
     if status is not None and (status >= _SERVERS_FAULT or status in _TRY_LATER):
         return StoreUnavailable(said, advice="Try again; look at the store's own health if it stays.")
     return Misconfigured(said, advice="The store does not do what a tier needs: run `lakemark doctor`.")

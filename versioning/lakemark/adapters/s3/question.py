@@ -43,6 +43,7 @@ def get(asked: Asked, *, at: datetime, within_seconds: float) -> tuple[int, byte
     """The status and the first 64 KiB of the answer. Raises OSError or HTTPException where there is none in time."""
     parts = urlsplit(asked.endpoint)
     host = parts.netloc.rpartition("@")[2]
+    # Encoded once: S3 signs the path as it is sent, other services a second encoding of it.
     path = quote(f"{parts.path.rstrip('/')}/{asked.bucket}/{asked.key}", safe="/-_.~")
     headers = signed(asked, host=host, path=path, at=at)
     connection: HTTPConnection
@@ -54,6 +55,7 @@ def get(asked: Asked, *, at: datetime, within_seconds: float) -> tuple[int, byte
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
+        # Bounded: whatever answers in the store's place may send without an end.
         return answer.status, answer.read(_MOST_BYTES)
     finally:
         connection.close()
@@ -66,6 +68,7 @@ def signed(asked: Asked, *, host: str, path: str, at: datetime) -> dict[str, str
     stamp = at.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
     headers = {"host": host, "x-amz-content-sha256": _PAYLOAD, "x-amz-date": stamp}
     if asked.session_token is not None:
+        # Signed with the rest: temporary keys are refused without it.
         headers["x-amz-security-token"] = asked.session_token
     names = ";".join(sorted(headers))
     lines = [f"{name}:{headers[name]}" for name in sorted(headers)]

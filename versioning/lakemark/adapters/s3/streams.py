@@ -32,6 +32,7 @@ class Part:
         return len(self._data)
 
     def read(self, _most: int = -1) -> memoryview | bytes:
+        # More than is asked for: the HTTP library asks for a few KiB at a time, and each step costs CPU, not bytes.
         step = self._data[self._at : self._at + self._step_bytes]
         self._at += len(step)
         return step or b""
@@ -75,6 +76,7 @@ class Rate:
                     f"{self._came} bytes came in {self._waited:.0f} s, fewer than {self._least / self._seconds:.0f} a second",
                     advice="It is given up and tried later; look at the store, or lower `limits.minimum_rate`.",
                 )
+            # Window by window: what came fast before does not excuse what comes slowly now.
             self._waited, self._came = 0.0, 0
         return data
 
@@ -100,6 +102,7 @@ class Body(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         if not self._left or not view:
             return 0
+        # Bounded, so that the rate is looked at often enough while a large buffer is filled.
         most = min(len(view), self._left, _AT_ONCE_BYTES)
         with self._errors():
             data = self._rate.timed(lambda: self._raw.read1(most))
