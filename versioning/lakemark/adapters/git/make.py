@@ -46,6 +46,7 @@ def init(path: Path, identity: str | None = None) -> str:
         return GitLedger(path).id
     with os_errors(path):
         make_directories(path.parent)
+        # Made beside and renamed: a kill leaves a draft, never half a ledger that the next start would take for one.
         draft = path.parent / f".{path.name}.{uuid.uuid4().hex}"
         try:
             _make(draft, identity := identity or str(uuid.uuid4()))
@@ -73,6 +74,7 @@ def _make(path: Path, identity: str) -> None:
         share(folder, folder=path.parent)
         for name in names:
             share(os.path.join(folder, name), folder=path.parent)
+            # Each file and folder, whatever libgit2 flushed itself: the rename to come must not name what power loss empties.
             descriptor = os.open(os.path.join(folder, name), os.O_RDONLY)
             try:
                 os.fsync(descriptor)
