@@ -25,6 +25,7 @@ def later_than(
     """
     step = found.record.step
     framework = native.framework if native is not None else found.record.framework
+    # A counter of saves is compared with counters of its own framework alone; a step with steps.
     own = framework if native is not None and native.step is not None else None
     later: list[Found] = []
     for one in finds:
@@ -35,6 +36,7 @@ def later_than(
             if (known is not None and known > step) or (one.step is not None and one.step > mine) or begun:
                 later.append(one)
         elif one.verdict is Verdict.TEMPORARY:
+            # A temporary one of this very step is what the trainer was writing when it died: it is not whole.
             if one.step is None or one.step >= mine:
                 later.append(one)
         elif one.verdict is Verdict.MARKER and one.step is not None and one.step > mine:
@@ -49,6 +51,7 @@ def links_to(site: Site, finds: Sequence[Found], moving: Sequence[Path]) -> list
     found: list[Found] = []
     links = [one for one in finds if _is_link(site, one) and one.path not in gone]
     more = True
+    # Links to links: each round may find one that names what the last round found.
     while more:
         more = False
         for one in links:
@@ -100,9 +103,11 @@ def _markers(finds: Iterable[Found], later: Sequence[Found]) -> Iterator[Found]:
 
 
 def _is_link(site: Site, one: Found) -> bool:
+    """Whether it is a link that is there; of a text its files are known, of a link none."""
     there = one.verdict is Verdict.POINTER and one.target is not None and site.workspace.exists(one.path)
     return there and not site.workspace.identities(one.path)
 
 
 def _meant(one: Found) -> Path:
+    """Where the pointer points, by its text alone: what it names may be moved already."""
     return Path(os.path.normpath(one.path.parent / (one.target or "")))

@@ -62,6 +62,7 @@ def move_branches(site: Site, identity: str, *, digest: str) -> Moved:
     _require_asked(standing, made, digest)
     if standing.moves:
         return Moved(rollback=standing.id, run=run, state=standing, moves=_recorded(standing))
+    # Only what the plan saw is moved: its heads are part of what people approved.
     data = versions(site)
     items = [item for item in made.data if item.branch is not None and item.moves_from is not None]
     _require_ready(site, data, made, items)
@@ -107,6 +108,7 @@ def _require_asked(standing: RollbackState, made: RollbackPlan, digest: str) -> 
 
 def _require_ready(site: Site, data: DataVersions, made: RollbackPlan, items: list[PlanData]) -> None:
     """The preflight: raises Refused with everything that speaks against any of the moves."""
+    # All of what speaks against it at once: who mends one thing must not meet the next after each try.
     reasons = [f"its data {lost}" for lost in unreadable(site, made)[0]]
     for item in items:
         shown = f"{item.repository}/{item.branch}"
@@ -135,6 +137,7 @@ def _all_or_none(data: DataVersions, made: RollbackPlan, items: list[PlanData]) 
         repository, branch, before = item.repository, str(item.branch), str(item.moves_from)
         try:
             head = data.head(repository, branch)
+            # By what it holds, not by its id: a move is a commit of its own, and an earlier call may have made it.
             if head is not None and _same_tree(data, item, head):
                 new = head  # moved already, by an earlier call or another rollback to the same data
             else:
@@ -148,6 +151,7 @@ def _all_or_none(data: DataVersions, made: RollbackPlan, items: list[PlanData]) 
 def _set_back(data: DataVersions, done: list[BranchMove], error: LakemarkError, *, branch: str) -> LakemarkError:
     """Undoes the moves so far, each by a commit on top of it; answers the error, which says what became of them."""
     stay: list[str] = []
+    # What another call had moved before is not this one's to undo.
     for move in (one for one in done if one.made != one.before):
         shown = f"{move.repository}/{move.branch}"
         try:
@@ -156,11 +160,13 @@ def _set_back(data: DataVersions, done: list[BranchMove], error: LakemarkError, 
         except LakemarkError as failed:
             stay.append(f"{shown} stays at {move.made[:12]} ({failed})")
     outcome = "; ".join(stay) if stay else "no branch stays moved"
+    # Of the same kind: whether to try again, and the exit code, go by what stopped it.
     return type(error)(f"{branch} could not be moved: {error}; {outcome}", advice=error.advice)
 
 
 def _same_tree(data: DataVersions, item: PlanData, head: str) -> bool:
     diff = data.diff(item.repository, item.commit, head, limit=1)
+    # A listing that broke off says nothing of the rest: it is no proof of sameness.
     return diff.complete and not (diff.added or diff.removed or diff.changed)
 
 
@@ -170,6 +176,7 @@ def _append(site: Site, run: str, standing: RollbackState, moves: tuple[BranchMo
         now = still(state.rollbacks, standing.id, what="rollback")
         if now.state != "applied":
             raise Conflict(f"the rollback {standing.id} is {now.state} now", advice="lakemark rollback show it.")
+        # Somebody moved them meanwhile, from the same heads to the same data: that is this move.
         if now.moves:
             raise Settled(None)
         body: dict[str, JSON] = {

@@ -71,6 +71,7 @@ def reread(site: Site, state: RunState, *, record: str | None, good: RecordState
     looks = [
         look(site, found, place)
         for found in wanted
+        # Reading takes minutes while every node of a job waits: nothing is read that another sound copy makes up for.
         if usable(found) and not _has_sound(found)
         for place in _suspects(found)
         if place.tier in site.tiers and place.node in (None, site.node)
@@ -86,6 +87,7 @@ def require_no_suspect(state: RunState, chosen: RecordState | None, *, skip: Col
     """Raises Refused where a newer record may be right and could not be read; `skip`: steps it may go on without."""
     for found in newer(state, chosen):
         places = [] if _has_sound(found) or not usable(found) else _suspects(found)
+        # A suspicion is no statement: only somebody who names the step may leave it behind.
         if not places or found.record.step in skip:
             continue
         record = found.record
@@ -104,6 +106,7 @@ def _has_sound(found: RecordState) -> bool:
 
 
 def _suspects(found: RecordState) -> list[Place]:
+    """Places where it may have changed and nobody has read it since."""
     return [place for place, replica in found.replicas.items() if replica.suspect]
 
 

@@ -21,6 +21,7 @@ from lakemark.services.back.restore import restore_manifest
 from lakemark.services.saves.known_files import remember_as
 from lakemark.services.saves.layout import ASIDE, Layout, layout_of
 
+# A trainer takes a checkpoint for whole where its index lies there: it must find all the files that this names.
 _LAST_TO_COME = (".index", ".json", ".metadata")
 
 
@@ -44,6 +45,7 @@ class Arranged:
 def arrange(site: Site, state: RunState, found: RecordState, *, to: Path, aside: Path) -> Arranged:
     """Brings the checkpoint of `found` into `to`. Raises NoReplica, Refused, Conflict, StoreUnavailable."""
     work = _Work(site=site, found=found, layout=layout_of(site, state, found, to=to), to=to, aside=aside)
+    # By every byte: a directory of the right name may be what a killed trainer half wrote.
     right = work.right()
     work.clear([piece for piece in work.layout.pieces if piece not in right])
     missing = {piece: part for piece, part in work.layout.pieces.items() if piece not in right}
@@ -54,6 +56,7 @@ def arrange(site: Site, state: RunState, found: RecordState, *, to: Path, aside:
     placed = work.placed(judged)
     pointers = work.point(site.recogniser.pointers(placed))
     finds = work.others()
+    # Last: until the checkpoint is there and pointed at, the later ones are what a trainer could still go on from.
     later = later_than(site, state, found, finds, native=judged)
     work.move([*later, *links_to(site, finds, [path for one in later for path in one.paths])])
     site.progress.step("resume.moved")
@@ -113,12 +116,15 @@ class _Work:
         disk = self.site.workspace
         folder = self.layout.path.parent
         if missing:
+            # Out of sight, on the same file system: what appears under its own name is whole at once, by rename.
             staged = self._staged(missing)
             inside = {path: path.relative_to(folder) for path in missing}
+            # Before the rename: a finder that sees it first would commit it as a save of a process that went back.
             self._remember({staged / inside[path]: part for path, part in missing.items()})
             self.site.progress.step("resume.staged")
             for path in sorted(missing, key=lambda path: (path.name.endswith(_LAST_TO_COME), path.name)):
                 (came,) = disk.move_aside([staged / inside[path]], path.parent)
+                # `move_aside` never overwrites: where something appeared meanwhile, ours gets a name beside it.
                 if came != path:
                     raise Conflict(
                         f"{path} appeared while the checkpoint was brought there; it is at {came}",
@@ -165,6 +171,7 @@ class _Work:
         be committed, should somebody bring it back. Finders pass the folder over.
         """
         paths = {path for one in finds for path in one.paths}
+        # What lies in something that moves goes along with it.
         top = sorted(path for path in paths if not paths.intersection(path.parents))
         self.site.progress.step("resume.chosen")
         self._aside(path for path in top if self.site.workspace.exists(path))
@@ -173,6 +180,7 @@ class _Work:
         """A folder beside the checkpoint's place, on its file system, where the missing pieces lie whole."""
         disk, site = self.site.workspace, self.site
         aside = self.layout.path.parent / ASIDE
+        # What an earlier start left is taken where it is whole, else left alone: a process may still write there.
         for number in count(1):
             folder = aside / f"restored-{self.found.record.id[:12]}{'' if number == 1 else f'-{number}'}"
             inside = {folder / path.relative_to(self.layout.path.parent): part for path, part in missing.items()}
@@ -202,9 +210,11 @@ class _Work:
         folder = pointer.path.parent / ASIDE / f"pointers-{self.found.record.id[:12]}"
         draft = folder / pointer.path.name
         disk.draft(pointer, draft)
+        # Known before it appears, as the checkpoint is: a pointer that is a copy looks like a save.
         files = [replace(file, digest=disk.digest(Path(file.place))) for file in disk.identities(draft)]
         self.site.journal.remember(files, record=self.found.record.id, why="pointer")
         self.site.progress.step("resume.drafted")
+        # Swapped, not written: a trainer that reads it at this moment reads no half of it.
         disk.swap(draft, pointer.path, keep=self._beneath(pointer.path))
         disk.tidy(folder)
 
@@ -215,6 +225,7 @@ class _Work:
                 remember_as(self.site, path, manifest, record=self.found.record.id, why="restored")
 
     def _aside(self, paths: Iterable[Path]) -> None:
+        """Each under the path it had, so that somebody can move it back."""
         for path in paths:
             self.moved.extend(self.site.workspace.move_aside([path], self._beneath(path)))
 

@@ -31,6 +31,7 @@ def freshen(site: Site, run: str) -> bool:
     if site.ledger.outline(run).closed:
         return False
     written = False
+    # Bounded: while a run's entries come faster than its file is written, the next look has it.
     for _ in range(_LOOKS):
         state = site.ledger.run(run)
         if state.closed or state.attempt is None:
@@ -42,12 +43,14 @@ def freshen(site: Site, run: str) -> bool:
         if old is None or _differs(old, state, resume):
             write_run_file(site, run, attempt=state.attempt.id, resume=resume)
             written = True
+        # Where the ledger moved while this wrote, the file may have taken the place of a newer one.
         if site.ledger.run(run).sequence == state.sequence:
             return written
     return written
 
 
 def _read(site: Site, run: str) -> tuple[RunFile | None, bool]:
+    """The file, and whether it is damaged: a damaged one is written anew, one that was never made may be nobody's."""
     try:
         return site.workspace.read_run_file(site.run_file(run)), False
     except Corrupt:
@@ -71,6 +74,7 @@ def _resume(site: Site, state: RunState, old: RunFile | None) -> dict[str, JSON]
     told: dict[str, JSON] = {"step": found.record.step, "record": found.record.id, "timeline": state.timeline}
     known = old.resume if old is not None else None
     if known is not None and {**known, "path": None} == {**told, "path": None}:
+        # A path that is told stays while it is there: a trainer may be about to open it.
         path = site.here(state.run, Path(str(known["path"])))
         if site.workspace.exists(path):
             return {**told, "path": known["path"]}
@@ -101,6 +105,7 @@ def _path(site: Site, state: RunState, found: RecordState) -> Path:
         layout = layout_of(site, state, found, to=folder)
         if all(_is_of(site, piece, found.record.id) for piece in layout.pieces):
             return layout.path
+    # In a container only what is mounted there can be opened; hot's own folder need not be.
     inside = any(one.seen_as is not None and one.directory(state.run) is not None for one in site.watch)
     hot = found.replicas.get(site.hot.place)
     if hot is not None and hot.sound and not inside:
@@ -126,6 +131,7 @@ def _folders(site: Site, state: RunState) -> Iterator[Path]:
 
 
 def _is_of(site: Site, path: Path, record: str) -> bool:
+    """Whether every file there is of the record, by what the node remembers of its bytes."""
     if not site.workspace.exists(path):
         return False
     return set(records_of(site, [path]) or ()) == {record}

@@ -135,6 +135,7 @@ def chosen(site: Site, manifest: Manifest, roles: Sequence[str]) -> Chosen:
     require_words(roles, option="--role")
     if not roles:
         return Chosen(manifest=manifest)
+    # Formats that keep all roles in the same data files say in an index whose bytes are where.
     indexes = site.recogniser.index_files(manifest)
     data = frozenset(path for paths in indexes.values() for path in paths)
     if data:
@@ -209,14 +210,17 @@ def _refuse_mixed(manifest: Manifest, roles: Sequence[str], files: Sequence[File
 def _brought(
     site: Site, found: RecordState, wanted: Chosen, *, to: Path, tier: str | None, unrecorded: list[LakemarkError]
 ) -> Restored:
+    """Raises as `restore`. Damage that was met is recorded in either case; what the ledger refused is in `unrecorded`."""
     source = candidates(site, found, only=tier)
     record, manifest = found.record, wanted.manifest
     site.progress.expect(f"restoring {record.run}@{record.step}", manifest.size_bytes)
     site.progress.step("restore.started")
+    # What an interrupted restore left goes on only into the same part of the same record.
     tag = record.id if manifest.content == record.content else f"{record.id}-{manifest.content[:8]}"
     try:
         restored = _written(site, source, wanted, to=to, tag=tag)
     except (NoReplica, SourceDamaged, StoreUnavailable) as error:
+        # Where one tier was asked for, why it was passed over says more than that nothing is left.
         if tier is not None and source.refusals:
             raise source.refusals[0] from None
         missing = {place.tier for place in left_out(site, found) if tier in (None, place.tier)}
@@ -248,6 +252,7 @@ def _written(site: Site, source: Candidates, wanted: Chosen, *, to: Path, tag: s
         try:
             return site.recogniser.ranges(tree, manifest, wanted.roles)
         except NotFound:
+            # All that is wanted may lie in files of its own; then nothing is taken out of the others.
             if apart.isdisjoint(wanted.roles):
                 raise
             return {}

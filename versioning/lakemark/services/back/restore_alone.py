@@ -58,6 +58,7 @@ def found_alone(store: CheckpointStore, text: str) -> Checkpoint:
         # Needs no listing, and so serves a tier whose identity file is lost too.
         return store.load(wanted.removeprefix("id:"))
     listing = store.claimed()
+    # Half a listing may lack the one that is meant, or another that begins alike.
     if not listing.complete:
         raise StoreUnavailable("the tier's records could not be listed to the end", advice="Try again.")
     if not _ID.fullmatch(wanted):

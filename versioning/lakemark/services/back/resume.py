@@ -84,6 +84,7 @@ def resume(
     start = job if isinstance(job, Start) else Start(job=job)
     require_job(start.job)
     require_writable(opened(site, run))
+    # First of all: what lies there may be the newest there is, and would be moved aside as nobody's.
     saves = commit_directory(site, run, to)
     state = site.ledger.run(run)
     # Before anything is moved: its address is handed out at the end, and a trainer that reads nothing loses its allocation.
@@ -93,6 +94,7 @@ def resume(
     found = decided(site, state, attempt=attempt, record=record, to=to, without=without, without_steps=without_steps)
     left = require_committed(site, state, found, to=to, saves=saves, without=without_steps)
     left_behind = passed_over(state, found) if record is None else ()
+    # Before any file moves: all nodes of the job, and one that is started again, go by this entry.
     _append(site, run, found, attempt=attempt, job=start.job, to=to)
     site.progress.step("resume.recorded")
     end_before(site, run, attempt, cause=because)
@@ -102,7 +104,9 @@ def resume(
     if began.record != found.record.id:  # another node of this start decided between our look and our entry
         found = recorded(state, began.record or "")
         left = require_committed(site, state, found, to=to, saves=saves, without=without_steps)
+    # Ranks of one node may each call this: two that move the same files would move each other's.
     with site.workspace.alone(to):
+        # The trainer may write over its files in place, and hot's linked ones are the same files.
         unshare(site, state)
         arranged = arrange(site, state, found, to=to, aside=aside_of(to, run=run, start=start, attempt=attempt))
         directory = Directory(run=run, timeline=timeline, attempt=attempt, sequence=state.sequence)
@@ -110,6 +114,7 @@ def resume(
         site.progress.step("resume.bound")
         run_file = _tell(site, found, arranged.path, attempt=attempt, timeline=timeline)
         site.progress.step("resume.told")
+    # A directory that was right already was not restored: nothing is to be measured, or told.
     if arranged.brought_bytes:
         spent = took("restored", arranged.brought_seconds, size_bytes=arranged.brought_bytes)
         spent |= took("resumed", site.seconds() - begun, size_bytes=arranged.brought_bytes)
@@ -154,6 +159,7 @@ def decided(
     Raises NotFound, Refused.
     """
     before = state.attempts.get(attempt)
+    # The ledger moves on while a job's nodes start one after another; they must all load the same step.
     if before is not None and before.record is not None:
         return recorded(state, before.record)
     if record is None:
@@ -223,6 +229,7 @@ def lying_there(site: Site, to: Path, step: int) -> str | None:
 
 
 def _reachable(found: RecordState) -> bool:
+    """By the ledger alone: whether it can be read now, reading shows."""
     return usable(found) and any(replica.sound for replica in found.replicas.values())
 
 
@@ -248,6 +255,7 @@ def _require_target(state: RunState, chosen: RecordState, without: Collection[st
 
 
 def _require_accepted(found: RecordState, without: Collection[str], *, to: Path) -> None:
+    """Raises Refused for gaps that nobody accepted by name."""
     if not _unaccepted(found, without):
         return
     record = found.record
@@ -288,13 +296,17 @@ def _tell(site: Site, found: RecordState, path: Path, *, attempt: str, timeline:
 
 
 def _append(site: Site, run: str, found: RecordState, *, attempt: str, job: str | None, to: Path) -> None:
+    """Appends what this start goes on from, once: whichever of its nodes came first has decided."""
+
     def decide(state: RunState) -> Draft:
         require_writable(state)
         if attempt in state.attempts and state.attempts[attempt].record is not None:
             raise Settled(None)
         newest = next(lineage(state), None)
+        # Going on from the newest record is no going back: its timeline goes on.
         fork = None
         timeline = state.timeline
+        # Decided on the state it is appended to: another node's save may have come in between.
         if newest is not None and newest.record.id != found.record.id and newest.record.step >= found.record.step:
             timeline = max(state.timelines, default=0) + 1
             at = found.record
@@ -312,6 +324,7 @@ def _append(site: Site, run: str, found: RecordState, *, attempt: str, job: str 
         return Draft(kind="resumed", timeline=timeline, body=body, record=found.record.id)
 
     try:
+        # By the attempt: however many nodes decide at once, one entry is appended, and all read it afterwards.
         site.ledger.append(run, decide, site.stamp(f"resumed:{attempt}"))
     except Settled:
         return

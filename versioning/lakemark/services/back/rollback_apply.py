@@ -58,6 +58,7 @@ def apply(site: Site, identity: str, *, directory: Path | None = None) -> Applie
     target = recorded(site.ledger.run(run), made.target.record)
     if standing.state != "applied":
         _require_ready(site, run, standing, made)
+    # Bytes, then branches, then the entry: a crash before the entry leaves things beside what is, and nothing changed.
     where = _restored(site, standing, made, target=target, directory=directory)
     site.progress.step("rollback.restored")
     if standing.state != "applied":
@@ -83,11 +84,13 @@ def leftovers(site: Site) -> list[str]:
             except NotFound as error:  # anything on the way may say so: it is looked for again
                 said.append(f"what {standing.id} left could not be looked for: {error}")
                 continue
+            # Only once its repository answered: a 404 on the way is no word that the branch is gone.
             site.journal.looked(key, at=site.now())
     return [text for text in said if text]
 
 
 def _require_ready(site: Site, run: str, standing: RollbackState, made: RollbackPlan) -> None:
+    """Raises Conflict (another timeline), Refused (not approved, expired, or the plan does not hold any more)."""
     if site.ledger.run(run).timeline != made.timeline:
         raise Conflict(
             f"{run} has moved to another timeline since {standing.id} was planned", advice="Request it again."
@@ -112,16 +115,19 @@ def _restored(
     told = standing.checkpoint_dir
     where = directory or (Path(told) if told is not None else site.restore_root / standing.id)
     manifest = site.ledger.manifest(made.run, target.record.id)
+    # An earlier try restored it: that is gone on from, once every byte was read.
     if site.workspace.exists(where) and site.workspace.matches(where, manifest, progress=site.progress):
         return where
     if standing.state == "applied" and site.workspace.exists(where):
         return where
     restore_manifest(site, target, manifest, to=where)
+    # Else the next sweep would find a checkpoint there, and commit it as a save of the run.
     remember_as(site, where, manifest, record=target.record.id, why="restored")
     return where
 
 
 def _open_data(site: Site, made: RollbackPlan) -> None:
+    """A branch of its own for each: the shared ones stay where they are. One that is there at that commit already is right."""
     for item in made.data:
         versions(site).branch_at(item.repository, item.opens_branch, item.commit)
 
@@ -135,9 +141,11 @@ def _append(site: Site, standing: RollbackState, made: RollbackPlan, *, where: P
             raise Settled(None)
         if state.timeline != made.timeline:
             raise Conflict(f"{run} moved to timeline {state.timeline} meanwhile", advice="Request the rollback again.")
+        # Once more, on the very state that it changes: records may have been pruned or held since it was approved.
         reasons = moved(made, state)
         if reasons:
             raise Refused(f"{standing.id} does not hold any more: {reasons[0]}", advice="Request it again.")
+        # It may have been refused since it was looked at, which takes the approval back.
         if site.policies.approval.required and still(state.rollbacks, standing.id, what="rollback").state != "approved":
             raise Refused(f"{standing.id} is not approved", advice="lakemark rollback show " + standing.id)
         number = max(state.timelines, default=0) + 1
@@ -199,6 +207,7 @@ def _told(site: Site, identity: str, made: RollbackPlan, *, where: Path | None) 
     if where is not None:
         resume = {"path": str(where), "step": made.target.step, "record": made.target.record, "timeline": timeline}
     state = site.ledger.run(run)
+    # A later rollback or resume went on meanwhile: its run file must not be overwritten with this one's.
     current = state.timeline == timeline and state.attempt is not None and state.attempt.id == attempt
     if current:
         unshare(site, state)

@@ -25,6 +25,7 @@ def approvable(site: Site, identity: str, *, digest: str) -> tuple[RollbackState
     state, plan = site.ledger.run(run), RollbackPlan.from_json(dict(standing.plan))
     if state.timeline != plan.timeline and standing.state != "applied":
         raise Conflict(f"{run} has moved to another timeline since {identity} was planned", advice="Request it again.")
+    # Of what people saw: a plan that was made anew has another digest, and needs eyes of its own.
     seen = len(digest) >= 8 and standing.digest.startswith(digest.lower())  # noqa: PLR2004
     _require(site, state, standing, standing.digest if seen else digest)
     require_holds(site, plan)
@@ -40,6 +41,7 @@ def approve(site: Site, identity: str, *, digest: str, by: str | None = None) ->
         now = still(state.rollbacks, standing.id, what="rollback")
         if now.state == "approved" and any(given.get("actor") == site.actor for given in now.approvals):
             raise Settled(now)
+        # On the state it is appended to: it may have expired, or been refused, since it was looked at.
         _require(site, state, now, standing.digest)
         body: dict[str, JSON] = {
             "rollback": standing.id,
@@ -49,6 +51,7 @@ def approve(site: Site, identity: str, *, digest: str, by: str | None = None) ->
         }
         return Draft(kind="rollback_approved", timeline=state.timeline, body=body, record=plan.target.record)
 
+    # By approver: a second person's word is another entry, the same one's again is not.
     _append(site, plan.run, decide, f"rollback_approved:{standing.id}:{site.actor}")
     site.progress.step("rollback.approved")
     return still(site.ledger.run(plan.run).rollbacks, standing.id, what="rollback")
@@ -99,6 +102,7 @@ def _require(site: Site, state: RunState, standing: RollbackState, digest: str) 
         alone_after=site.policies.approval.alone_after,
         applied=applied,
     )
+    # An approval that is sent again, as after a lost answer, is no second one and no error.
     repeated = standing.state == "approved" and any(given.get("actor") == site.actor for given in standing.approvals)
     if why is not None and not repeated:
         raise Refused(why, advice=f"lakemark rollback show {standing.id}")

@@ -67,8 +67,10 @@ def plan(site: Site, wish: Wish) -> RollbackPlan:
     if site.data is None:
         made = made.advised(notes=[_MODEL_ALONE])
     made = _from_heads(site, made)
+    # Before people are asked: an approval of what can't be done is worth nothing.
     sampled = require_holds(site, made)
     made = _advised(site, state, target, made, sampled=sampled)
+    # By its digest: two plans never overwrite one another, and what was approved can be read later.
     site.workspace.save_json(site.home / "plans" / f"{made.digest}.json", made.as_json())
     return made
 
@@ -118,6 +120,7 @@ def request(site: Site, wish: Wish) -> RollbackState:
     """Appends the request, with its plan. The same wish while one is open is that one."""
     wish = without_data(site, wish)
     identity = _identity(site.ledger.run(wish.run), wish)
+    # Before planning, which reads data: a request is sent again where its answer was lost.
     standing = _same(site.ledger.run(wish.run), wish, identity, now=site.now())
     if standing is not None:
         return standing
@@ -133,6 +136,7 @@ def request(site: Site, wish: Wish) -> RollbackState:
 
     def decide(state: RunState) -> Draft:
         require_deletable(state)
+        # Two may ask for the same at once: they get one rollback.
         same = _same(state, wish, identity, now=site.now())
         if same is not None:
             raise Settled(same)
@@ -204,6 +208,7 @@ def unreadable(site: Site, made: RollbackPlan) -> tuple[list[str], list[str]]:
             found = versions(site).readable(
                 item.repository, item.commit, sample=SAMPLED_OBJECTS, seed=secrets.randbits(32)
             )
+        # Only these are statements about the data; a server that is away raises, and the plan waits for it.
         except (DataGone, NotFound) as error:
             lost.append(f"{shown} ({error})")
             continue
@@ -243,6 +248,7 @@ def _rate(site: Site, target: RecordState, tier: str) -> float | None:
             while read < _PROBE_BYTES and (chunk := stream.read(2**20)):
                 read += len(chunk)
         spent = site.seconds() - begun
+    # An estimate is not worth failing for.
     except (LakemarkError, ValueError):
         return None
     return read / spent if spent > 0 and read else None
@@ -270,6 +276,7 @@ def _same(state: RunState, wish: Wish, identity: str, *, now: datetime) -> Rollb
     if identity in state.rollbacks:
         return state.rollbacks[identity]
     for standing in state.rollbacks.values():
+        # One that ran out is not in the way of a new one, also where nobody has noted that yet.
         if not standing.open or now >= standing.expires_at:
             continue
         try:

@@ -85,6 +85,7 @@ def foresee(
 
 def _not_kept(site: Site, one: Found) -> LakemarkError | None:
     try:
+        # An ephemeral one begins anew by itself where it was emptied.
         if not site.policies.ephemeral_hot:
             require_identity(site, site.hot)
         site.workspace.require_keepable(one.path, one.members)
@@ -101,6 +102,7 @@ def _not_kept(site: Site, one: Found) -> LakemarkError | None:
 def uncommitted(site: Site, state: RunState, found: RecordState, *, to: Path, saves: Saves) -> Iterator[Uncommitted]:
     """Whole saves of later steps: those that could not be taken, and those that nobody tried to take."""
     errors: dict[Path, LakemarkError] = dict((*saves.unsteady, *saves.failed))
+    # What was looked at and found unfinished is no save that anybody could miss.
     judged = {path for path, _ in saves.incomplete} - errors.keys()
     for path, error in errors.items():
         step = saves.steps.get(path)

@@ -84,6 +84,7 @@ def keep_note(
     site: Site, wrong: Iterable[tuple[str, str, str]], *, proven: Mapping[str, str], before: DataNote
 ) -> None:
     """Writes what was found: (what, why, next) each. What was wrong before already keeps its `since`."""
+    # How long it is wrong is what tells trouble from a server that restarts.
     since = {one.what: one.since for one in before.wrong}
     rows = tuple(
         DataWrong(what=what, why=why, next=advice, since=since.get(what, site.now())) for what, why, advice in wrong

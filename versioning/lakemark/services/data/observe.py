@@ -35,6 +35,7 @@ def observe(site: Site) -> Observed:
         wanted.setdefault(repository, []).append(branch)
     for repository, names in wanted.items():
         try:
+            # One list instead of a request a branch; with one branch the list is asked for that name.
             heads = data.branches(repository, prefix=names[0] if len(names) == 1 else "")
         except LakemarkError as error:
             result.failed.extend((f"the data branch {repository}/{name}", error) for name in names)
@@ -81,6 +82,7 @@ def head_at(site: Site, repository: str, branch: str, at: datetime) -> HeadAt:
     key = f"branch:{repository}/{branch}"
     looked = site.journal.last_looked(key)
     later = [one for one in site.ledger.site().heads[repository, branch] if one.observed_at > at]
+    # Up to that look it was there; between it and the next head nobody knows when it moved.
     until = later[0].last_looked_at if later else looked
     if until is not None and at <= until:
         return HeadAt(commit=seen.commit, precision="observed")
@@ -93,6 +95,7 @@ def _look(site: Site, data: DataVersions, repository: str, branch: str, *, head:
     if head is None and _is_tag(data, repository, branch):
         return []
     commit, now = head, site.now()
+    # The look before this one: a move fell between the two.
     before = site.journal.last_looked(f"branch:{repository}/{branch}")
 
     def decide(state: SiteState) -> Draft:
@@ -109,11 +112,13 @@ def _look(site: Site, data: DataVersions, repository: str, branch: str, *, head:
         }
         return Draft(kind="branch_observed", body=body)
 
+    # With the sequence: a branch that goes back to where it was is news again.
     sequence, moved = site.ledger.site().sequence, True
     try:
         site.ledger.append_site(decide, site.stamp(f"head:{site.node}:{repository}/{branch}:{sequence}"))
     except Settled:
         moved = False
+    # After the entry: a look that is noted and a head that is not would hide the move from `head_at`.
     site.journal.looked(f"branch:{repository}/{branch}", at=now)
     if not moved:
         return []

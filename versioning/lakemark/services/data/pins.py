@@ -64,11 +64,13 @@ def keep(site: Site, repository: str, commit: str, *, run: str | None) -> MadePi
 def _pinned(site: Site, data: DataVersions, repository: str, commit: str, *, run: str | None) -> MadePin:
     spent: LakemarkError | None = None
     for _ in range(_NAMES):
+        # Its entry first: a branch without one is nobody's, and would stand for ever after a crash.
         pin = _wanted(site, repository, commit, run=run)
         site.progress.step("pin.recorded")
         try:
             return data.pin(repository, commit, branch=pin.branch, nonce=pin.nonce)
         except (Conflict, PinReleased) as error:
+            # Its name is spent: who released that pin, or merged into its branch, may do so again.
             spent = error
             _append(site, "unpinned", pin, reason=f"its name can't keep the data any more: {error}")
         except (Denied, Refused) as error:
@@ -116,6 +118,7 @@ def needed(site: Site) -> dict[tuple[str, str], list[str]]:
         state = site.ledger.run(run)
         if not state.closed:
             for number in sorted(state.timelines):
+                # Of every timeline the last: a resume may go back to any of them.
                 latest = [interval for interval in state.intervals if interval.timeline == number][-1:]
                 _note(found, [ref for interval in latest for ref in interval.data], f"run {run}")
             for attempt in state.attempts.values():
@@ -204,6 +207,7 @@ def _settled(
     elif pin.state == "pinned":
         started = _append(site, "unpinning", pin, reason="nothing needs it")
         return [f"{_shown(pin)} is needed by nothing any more: its pin goes after the grace"] if started else []
+    # A grace: a run that is opened on the same data meanwhile takes the pin back, and finds its commit alive.
     elif pin.state == "unpinning" and site.now() - pin.changed_at >= site.policies.grace:
         return _unpin(site, data, pin)
     return []
@@ -232,6 +236,7 @@ def _wanted(site: Site, repository: str, commit: str, *, run: str | None) -> Pin
     fresh = f"pin-{commit[:12]}-{nonce}"
 
     def decide(state: SiteState) -> Draft:
+        # The same commit, the same pin: two runs that open at once must not each make a branch.
         standing = state.pin_of(repository, commit)
         if standing is not None and standing.state == "pinned":
             raise Settled(standing)
@@ -248,6 +253,8 @@ def _wanted(site: Site, repository: str, commit: str, *, run: str | None) -> Pin
 
 
 def _unpin(site: Site, data: DataVersions, pin: Pin) -> list[str]:
+    """Nothing where somebody needs it again since."""
+    # Forgotten before it is unmade: an entry that says `pinned` must never outlive the branch.
     if not _append(site, "unpinned", pin, reason=f"nothing needed it for {site.policies.grace}"):
         return []
     site.progress.step("pin.forgotten")
@@ -261,6 +268,7 @@ def _append(site: Site, kind: str, pin: Pin, *, reason: str) -> bool:
     def decide(state: SiteState) -> Draft:
         require_deletable(state)
         now = still(state.pins, pin.branch, what="pin")
+        # Decided on what is true at the entry: a run may have been opened on it since the pass looked.
         if (now.state, now.changed_at) != (pin.state, pin.changed_at):
             raise Settled(now)
         body = {"repository": pin.repository, "commit": pin.commit, "pin": pin.branch}
@@ -277,6 +285,7 @@ def _append(site: Site, kind: str, pin: Pin, *, reason: str) -> bool:
 def _remove(site: Site, data: DataVersions, pin: Pin) -> None:
     """Once `unpinned` is recorded, whoever comes by takes the branch away."""
     key = f"unpinned:{pin.branch}"
+    # Once per node: asking for a branch that is gone at each pass would cost a request for each old pin.
     if site.journal.last_looked(key) is None:
         with suppress(Conflict):  # the branch is somebody else's by now: it stays
             data.unpin(
@@ -294,6 +303,7 @@ def _note(found: dict[tuple[str, str], list[str]], refs: Iterable[DataRef], who:
 
 
 def _planned(plan: object) -> list[DataRef]:
+    """What of a plan's data can be read: a plan of a newer version must not keep pins from being counted."""
     rows = plan.get("data", ()) if isinstance(plan, dict) else ()
     found: list[DataRef] = []
     for row in rows if isinstance(rows, list | tuple) else ():

@@ -28,6 +28,7 @@ def tend_data(site: Site) -> Tended:
     looked = observe(site)
     kept = settle(site, proven=before.proven)
     result = Tended(said=[*looked.said, *kept.said], failed=[*looked.failed, *kept.failed])
+    # Guards read whole at a head need no reading again while the head stays: the next look asks for less.
     proven = {name: seen.head for name, seen in kept.seen.items() if seen.head is not None and seen.guarded}
     wrong = [(what, str(error), _advice(error)) for what, error in result.failed]
     keep_note(site, wrong, proven=proven, before=before)

@@ -45,6 +45,7 @@ def examine(examinations: Iterable[Examination]) -> tuple[Finding, ...]:
     Guarantees that do not hold (`contract.Broken`), errors of ours and of the operating system are findings; any other
     error is raised.
     """
+    # A store that is away would fail every check of it: one finding says so.
     findings: dict[str, Finding] = {}
     untried: Counter[str] = Counter()
     for one in examinations:

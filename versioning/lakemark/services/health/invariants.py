@@ -56,6 +56,7 @@ def violations(site: Site) -> Iterator[Violation]:
 
 def _entries(site: Site, branch: str) -> Iterator[Violation]:
     """Sequences without a gap, each request once, each record the one its entry names."""
+    # Two entries of one request would be one deed counted twice: that is what requests are for.
     requests: dict[str, int] = {}
     for expected, (entry, contents) in enumerate(site.ledger.entries(branch), start=1):
         what = f"{branch} entry {entry.sequence}"
@@ -86,6 +87,7 @@ def _timelines(state: RunState) -> Iterator[Violation]:
         if fork is None:
             continue
         what = f"{state.run} timeline {timeline.number}"
+        # A timeline that left a later one could make the lineage run in a circle.
         if fork.timeline >= timeline.number:
             yield Violation(rule="timelines", what=what, why=f"leaves the later timeline {fork.timeline}")
         if fork.record and fork.record not in state.records:
@@ -161,6 +163,7 @@ def _tiers(site: Site) -> Iterator[Violation]:
         except LakemarkError as error:
             yield Violation(rule="reachable", what=f"tier {name}", why=str(error))
             continue
+        # Half a listing would accuse every record that it did not come to.
         if not listing.complete:
             yield Violation(rule="reachable", what=f"tier {name}", why="its listing did not end complete")
             continue

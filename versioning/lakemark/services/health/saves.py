@@ -35,6 +35,7 @@ def problems_of_late(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Probl
 def problems_of_best(state: RunState, modes: Mapping[str, str]) -> Iterator[Problem]:
     """A rule that keeps the best by a metric that no record has keeps nothing. modes: the metrics that retention names."""
     named = {name for found in state.records.values() for name in found.record.metrics}
+    # Before the first metric nobody can know what they will be called.
     if state.closed or not named or not modes or not named.isdisjoint(modes):
         return
     what = f"retention keeps the best of {state.run} by {', '.join(sorted(modes))}, which none of its records has"

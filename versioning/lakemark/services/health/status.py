@@ -126,6 +126,7 @@ def problems_of(state: RunState, rules: Rules) -> Iterator[Problem]:
         kinds = ", ".join(sorted(set(state.unknown)))
         what = f"{state.run} has entries of a newer version ({kinds}): {state.blocked.value}"
         yield Problem(colour=RED, what=what, next="Update lakemark on this node.")
+    # What was superseded, or is in conflict, is nobody's next start: it may be alone, or of unknown data.
     standing = [found for found in state.records.values() if found.stands and found.pruned is None]
     yield from _recovery_point(state, rules)
     yield from _directory(state, rules)
@@ -164,6 +165,7 @@ def problems_around(
             if place.broken is not None:
                 yield Problem(colour=RED, what=f"the tier {place.name} can't be read: {place.state}", next=place.broken)
                 continue
+            # A disk that may be carried away, or a place that nobody claimed yet, waits for somebody.
             new = place.state.startswith("not registered")
             colour = AMBER if new or (place.removable and not place.state.startswith("another")) else RED
             what = f"the tier {place.name} is {place.state}"
@@ -237,6 +239,7 @@ def problems_of_stores(note: StoreNote, *, assured: Mapping[str, bool], now: dat
     assured: the site's tiers: whether its own word is that nothing expires there. A rule that was seen outweighs it.
     """
     for name, one in note.expiring.items():
+        # Whoever says that nothing expires there is believed, until a rule is seen.
         if name not in assured or (assured[name] and not one.expiry.known):
             continue
         what, advice = expiring(name, one.expiry)
@@ -252,6 +255,7 @@ def problems_of_stores(note: StoreNote, *, assured: Mapping[str, bool], now: dat
 def problems_of_watch(watch: WatchSeen, *, now: datetime, watched: Sequence[str] = ()) -> Iterator[Problem]:
     """What is wrong with the node's service, and what it finds wrong itself. watched: open runs that count on it."""
     again = "Start it: `systemctl --user restart lakemark-watch`, or `lakemark watch`; it goes on where it stopped."
+    # A process that was killed could not say that it stopped: silence is the sign.
     if watch.pid is None:
         if not watch.stopped:
             what = f"the service of {watch.node} ended without a word"
@@ -284,6 +288,7 @@ def _recovery_point(state: RunState, rules: Rules) -> Iterator[Problem]:
     over = newest.instant + rules.rpo
     saved = f"{state.run} was last saved {ago(rules.now - newest.instant)} ago, at step {newest.record.step}"
     written = rules.written_at.get(state.run)
+    # Files that change tell that training lives, and by them alone: a scheduler is not asked.
     if written is not None and written > over and rules.now - written <= rules.rpo:
         what = f"{saved}; its trainer still writes there, and at most {ago(rules.rpo)} may be lost"
         advice = "Look at the trainer: why does it not save? `lakemark sweep` says what was found and passed over."
@@ -309,6 +314,7 @@ def _replicas(state: RunState, records: Iterable[RecordState]) -> Iterator[Probl
     """Also of those that are nobody's latest: whoever was told that a record is kept can ask for it."""
     for found in records:
         bad = [replica for replica in found.replicas.values() if not replica.sound]
+        # None at all is as bad as only damaged ones.
         if not bad and found.replicas:
             continue
         shown = f"{state.run}@{found.record.step} ({found.record.id[:12]})"

@@ -60,8 +60,10 @@ class Problems:
     def _seen(
         self, known: dict[str, StandingProblem], what: str, why: str, when: tuple[datetime, timedelta]
     ) -> Iterator[str]:
+        """The line to say, if it is time to: a problem younger than its patience is kept to ourselves."""
         at, patience = when
         problem = known.get(what)
+        # Judged by its gist: an error that names another port or request each time is one problem, not hundreds.
         if problem is None or (problem.said and _gist(problem.why) != _gist(why)):
             problem = known[what] = StandingProblem(what=what, why=why, since=at, patience=patience)
         problem.why = why

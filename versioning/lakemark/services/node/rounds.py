@@ -35,7 +35,9 @@ class Backoff:
         """After so many failures in a row; 0 after none."""
         if failures <= 0:
             return 0.0
+        # The exponent is bounded: a float overflows after a thousand failures, and a service lives that long.
         whole = min(self.most, self.least * 2.0 ** min(failures - 1, 30))
+        # Nodes that lost one server at once must not all come back to it at once.
         return whole * (1 - self.jitter() / 2)
 
 
@@ -60,6 +62,7 @@ class Agenda:
             return frozenset()
         due = frozenset(part for part, at in self.asked.items() if at <= now)
         if ALL in due:
+            # Everything includes every part that is due; those put off until later, such as for quiet files, keep their time.
             self.asked = {part: at for part, at in self.asked.items() if at > now}
             self.asked[ALL] = now + self.every
             return None
@@ -128,9 +131,11 @@ class Round:
                     return
                 parts = self._agenda.take(self._seconds())
                 if parts is not None and not parts:
+                    # Never zero: a wish due in the very next instant would spin.
                     self._changed.wait(max(0.01, self._agenda.next_at() - self._seconds()))
                     continue
                 began = self.busy_since = self._seconds()
+            # Outside the lock: `ask` and `stop` come from other threads, and must not wait for work.
             done = self._do(parts)
             with self._changed:
                 self._settle(done, began=began, whole=parts is None)

@@ -111,6 +111,7 @@ def sweep(
         if find:
             _part(result, "saves", lambda: _saves(site, result))
         return result
+    # First of all: whatever comes after acts on places, and an ephemeral hot that was emptied begins anew here.
     _in_lanes(site, result, {f"tier {name}": partial(_ready, site, store) for name, store in site.tiers.items()})
     _part(result, "what the site says of itself", lambda: result.said.extend(tell_site(site)))
     _part(result, "unfinished work", lambda: result.said.extend(finish(site)))
@@ -121,6 +122,7 @@ def sweep(
     if lookout is not None:
         _part(result, "watched directories", lambda: result.pending.extend(nobody_s(site, lookout)))
     _part(result, "sealed trees", lambda: _orphans(site, result, unclaimed))
+    # A pass that moves looks at them run by run, while it has each in memory.
     if not move:
         _part(result, "linked files", lambda: result.said.extend(suspects(site)))
     if site.data is not None and tend:
@@ -166,6 +168,7 @@ def suspects_of(site: Site, run: str) -> list[str]:
     records = site.ledger.run(run).records if linked else {}
     for found in [found for identity, found in records.items() if identity in linked]:
         try:
+            # By identity alone: reading every linked file at each sweep would cost the disk that training saves to.
             damages = site.hot.changed(checkpoint(site, found))
         except LakemarkError as error:  # of one record; the others are looked at
             said.append(f"{run}@{found.record.step} in {site.hot.name} could not be looked at: {error}")
@@ -188,12 +191,15 @@ def collect(site: Site, result: Swept) -> None:
 
 
 def _collect(site: Site, store: CheckpointStore) -> list[str]:
+    """Raises InDistress, Refused (another tier lies there, a clock is off): nothing is deleted then."""
     require_sound(site)
     require_identity(site, store)
+    # Grace is told by this clock against the store's own times; one that is off would end it early.
     require_clock(site, store)
     now, grace = site.now(), site.policies.grace
     said: list[str] = []
     audit = _audit_due(site, store, now)
+    # Listing a bucket is dear: only once a day, or where a release of this node did not come to its end.
     if audit or unfinished(site, store):
         said += [f"dropped the released {one[:12]} from {store.name}" for one in drop_released(site, store)]
     if audit or store.due(now=now, grace=grace + grace / LEEWAY):
@@ -205,11 +211,13 @@ def _collect(site: Site, store: CheckpointStore) -> list[str]:
 
 def _audit_due(site: Site, store: CheckpointStore, now: datetime) -> bool:
     last = site.journal.last_looked(_audited(store))
+    # A note of the future is a clock that was set back: it keeps nothing from being done.
     return last is None or not timedelta(0) <= now - last < AUDIT_EVERY
 
 
 def _audited(store: CheckpointStore) -> str:
     identity = store.identity()
+    # By its identity: another disk under the same name was never looked through.
     return f"audited:{identity.id if identity else store.name}"
 
 
@@ -228,6 +236,7 @@ def _copies(site: Site, result: Swept) -> None:
 
 
 def _part(result: Swept, what: str, work: Callable[[], object]) -> None:
+    """One part's trouble is said, and keeps no other from its turn."""
     try:
         work()
     except LakemarkError as error:
@@ -306,6 +315,7 @@ def _orphans(site: Site, result: Swept, only: Collection[str] | None) -> None:
     with site.hot.settled() as settled:
         if not settled:
             return
+        # While nobody names a tree, every name without an entry is left over; an incomplete listing says so of none.
         listing = site.hot.records()
         named = frozenset(listing.records if listing.complete else ())
         unclaimed = set(named)

@@ -27,6 +27,7 @@ def tidy_journal(site: Site) -> int:
     if last is not None and timedelta(0) <= now - last < EVERY:
         return 0
     count = 0
+    # In pieces: a node that ran for years knows millions of files.
     unseen = site.journal.unseen_files(now - UNSEEN)
     while files := list(islice(unseen, _AT_ONCE)):
         gone = [file for file in files if site.workspace.is_gone(file)]
@@ -34,5 +35,6 @@ def tidy_journal(site: Site) -> int:
         site.progress.step("journal.forgotten")
         count += len(gone)
     site.journal.forget_looks(COPIES, before=now - UNSEEN)
+    # Noted last: a pass that broke off is done again.
     site.journal.looked(_KEY, at=now)
     return count

@@ -81,11 +81,13 @@ class _Turns:
     def of(self, run: str) -> Iterator[bool]:
         """Whether it is the caller's turn."""
         with self._lock:
+            # Who doesn't get it does not wait: its run comes again, and others are done meanwhile.
             mine = run not in self._busy
             self._busy.add(run)
         try:
             yield mine
         finally:
+            # Only its own turn: who was refused must not end the other's.
             if mine:
                 with self._lock:
                     self._busy.discard(run)
@@ -101,6 +103,7 @@ class _Turn:
     def due(self, sequences: Mapping[str, int], now: datetime) -> list[str]:
         """Those that changed, or are not done with."""
         if _due(self.all_at, now, TEND_EVERY):
+            # Time alone makes things due (settling, retention, recheck), which no entry tells.
             self.all_at, self.done = now, {}
         self.done = {run: sequence for run, sequence in self.done.items() if run in sequences}
         return [run for run, sequence in sequences.items() if self.done.get(run) != sequence]
@@ -174,6 +177,7 @@ class Watch:
         return mine
 
     def _look_through(self, run: str, work: Callable[[Site, RunState, Saves], None], saves: Saves) -> None:
+        """Where the ledger can't be read, only what is announced: where its trainers save is not known then."""
         site, why = for_saving_of(self.site, run)
         outline = site.ledger.outline(run)
         if why is not None and not outline.exists:
@@ -197,6 +201,7 @@ class Watch:
             if not self._at_rest(run):
                 self._look_through(run, work, saves)
         with _gathering(pending, f"the run file of {run}"):
+            # After a commit at once: what a trainer resumes from is what the file says.
             if whole or saves.committed:
                 freshen(self.site, run)
         self._committed(saves)
@@ -212,6 +217,7 @@ class Watch:
 
     def _note_waiting(self, run: str, saves: Saves, *, whole: bool) -> None:
         """A pass that looked at announcements alone can't tell that others wait no more."""
+        # None after a start: then what an earlier service noted is unknown, and is written anew.
         before = self._waiting.get(run)
         incomplete = saves.incomplete
         unfinished = unfinished_of(self.site, self.site.ledger.run(run), incomplete) if incomplete else {}
@@ -249,7 +255,9 @@ class Watch:
         now = site.now()
         if _due(self._tended_at, now, TEND_EVERY):
             self._tended_at = now
+            # Also where the clock was set back: else data would not be looked at until it has caught up.
             tend = now >= self._data_next or now < self._data_looked
+            # Trees seen without an entry one pass before: any newer one may belong to a commit under way beside this round.
             swept = sweep(site, find=False, move=False, tend=tend, unclaimed=self._unclaimed)
             self._unclaimed = swept.unclaimed
             if tend:
@@ -259,6 +267,7 @@ class Watch:
                 self._data_looked, self._data_next = now, now + wait.span - TEND_EVERY / 10
             self._swept(swept)
             self._note("tend", swept.pending)
+            # Swapped, not cleared: other rounds add to it meanwhile.
             ended, self._ended = self._ended, set()
             beat(site, passes=ended)
         return Done(transient=any(one.transient for one in opened.pending))
@@ -350,6 +359,7 @@ class Watch:
             self._note(f"replicas of {run}", pending)
             if any(one.transient for one in pending):
                 transient = True
+            # What an absent tier might have needed is not done with; the run comes again with it.
             elif not away:
                 self._settling.over(run, planned_at)
         return transient
@@ -393,6 +403,7 @@ class Watch:
         site = self.site
         states = [one for run in site.ledger.runs() if not (one := site.ledger.outline(run)).closed]
         found: dict[Path, str | None] = {site.home / "runs": None, site.home / "spool": None}
+        # Spools before directories: the kernel grants so many watches, and announcements tell most.
         found.update({site.spool(state.run): state.run for state in states})
         for watched in site.watch:
             found[_above(watched.path)] = None
@@ -409,6 +420,7 @@ def _above(pattern: Path) -> Path:
 
 
 def _due(last: datetime | None, now: datetime, every: timedelta) -> bool:
+    """Also where the clock was set back: an instant of the future must not put work off."""
     return last is None or not timedelta(0) <= now - last < every
 
 

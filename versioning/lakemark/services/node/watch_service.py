@@ -92,6 +92,7 @@ class Service:
 
     def _follow(self, _: frozenset[str] | None) -> Done:
         self._places = self.watch.places()
+        # A folder that is followed only from now on may have been written to before: nobody gave a hint of that.
         if self.watch.lookout.follow(list(self._places)):
             self._announced.ask()
         trouble = self.watch.lookout.trouble
@@ -111,9 +112,11 @@ class Service:
 
     def _dispatch(self, heard: frozenset[Path]) -> None:
         """Asks the rounds whom the hints concern."""
+        # A folder came, went or was replaced: the old one gives no hint of what happens in the new.
         if not self.watch.lookout.whole:
             self._followed.ask()
         for folder in heard:
+            # A hint says that something changed, not what: the round itself looks.
             run = self._places.get(folder)
             if run is None:
                 for one in (self._followed, self._announced, self._tended):
@@ -121,11 +124,13 @@ class Service:
             elif folder == self.watch.site.spool(run):
                 self._announced.ask(run)
             else:
+                # A directory is written to for minutes: a look at once would read what is not whole, and once more afterwards.
                 self._found.ask(run, after=self._pace.quiet.total_seconds())
 
     def _end(self) -> bool:
         for one in self._rounds:
             one.stop()
+        # One grace for all rounds together: whoever stops the service waits that long and no longer.
         until = self.watch.site.seconds() + self._pace.grace.total_seconds()
         whole = all(one.is_over(until - self.watch.site.seconds()) for one in self._rounds)
         self.watch.lookout.close()
@@ -136,6 +141,7 @@ class Service:
         """Writes the state file, and beats."""
         site, totals, problems = self.watch.site, self.watch.totals, self.watch.problems
         document = self._document(site.now(), stopped=stopped)
+        # On a full disk nobody may write it, and the service goes on all the same.
         self._safely("state file", lambda: site.workspace.save_json(self._state, document))
         self._beat(f"{totals.committed} committed, {totals.replicated} replicated, {problems.count()} problem(s)")
 

@@ -123,13 +123,16 @@ def check_ledger(site: Site, *, share: int = SHARE, now_due: bool = False) -> li
     """
     path, now = place_of(site.home), site.now()
     looked_at = site.journal.last_looked(_LOOKED)  # asked each round: the note is only read when it is time
+    # An instant of the future is a clock that was set back: it puts nothing off.
     if not now_due and looked_at is not None and timedelta(0) <= now - looked_at < EVERY:
         return []
     before = _noted(site, path)
     said: list[str] = []
     known = {(one.entry.branch, one.entry.sequence, one.entry.file): one for one in before.broken}
     broken: dict[tuple[str, int, str], Broken] = {}
+    # A bounded share: a pass must not read a ledger of years before it commits today's saves.
     reached, ended = _next(site, before, share)
+    # What was broken is looked at in each pass: a tier that is mounted again may have brought it back.
     spans = [(branch, sequence - 1, 1) for branch, sequence, _ in known]
     for branch, after, count in dict.fromkeys([*spans, *reached]):
         for one in _broken(site, branch, after, count):
@@ -153,6 +156,7 @@ def check_ledger(site: Site, *, share: int = SHARE, now_due: bool = False) -> li
 
 
 def _noted(site: Site, path: Path) -> LedgerNote:
+    """An empty note where there is none that can be read: then all is looked at from the beginning."""
     try:
         return LedgerNote.read(site.workspace.load_json(path))
     except ValueError:
@@ -171,6 +175,7 @@ def _next(site: Site, note: LedgerNote, share: int) -> tuple[list[tuple[str, int
         if count > 0:
             spans.append((branch, after, count))
             share -= count
+        # Where this share ends, the next pass begins.
         if count < state.sequence - after:
             return spans, False
     return spans, True
@@ -180,6 +185,7 @@ def _broken(site: Site, branch: str, after: int, count: int) -> Iterator[BrokenE
     """What stays broken once the manifests among it were asked for: reading one that a tier has writes it back."""
     for one in site.ledger.broken(branch, after=after, limit=count):
         if one.file == MANIFEST and one.record is not None:
+            # A tier that has it may be away now; it stays named, and is asked for again.
             with suppress(LakemarkError):
                 site.ledger.manifest(branch, one.record)
                 if one not in site.ledger.broken(branch, after=one.sequence - 1, limit=1):

@@ -53,6 +53,7 @@ def keep_copies(site: Site, *, small_bytes: int = SMALL_BYTES) -> dict[str, Lake
         for store in due:
             try:
                 require_identity(site, store)
+                # Asked of the copy itself, each time: another node, or a ledger that was recovered, may have written it since.
                 base = _require_part(site, store)
                 size_bytes = _renew(site, store, bundles, base=base, now=now, small_bytes=small_bytes)
             except LakemarkError as error:
@@ -78,6 +79,7 @@ class Bundles(ExitStack):
             try:
                 made = self.enter_context(self._site.ledger.bundle(since=key))
             except Corrupt:
+                # Once: a bundle takes every object of a branch, so that one damaged manifest would stop every copy.
                 _mend_manifests(self._site)
                 made = self.enter_context(self._site.ledger.bundle(since=key))
             self._made[key] = made
@@ -188,8 +190,10 @@ def _require_part(site: Site, store: CheckpointStore) -> Mapping[str, str]:
         for tips in heads.values()
         for branch, revision in tips.items()
     ]
+    # A copy that is ahead is all that is left of what this ledger lost: it must not be replaced.
     found = lacks(told, site.ledger.tips(), holds=site.ledger.contains)
     for one in found:
+        # Remembered first: the tier may be away at the next look, and the ledger must not count as sound then.
         site.journal.saw(source, {one.branch: one.revision})
     if found:
         require_sound(site)
@@ -204,6 +208,7 @@ def _heads(site: Site, store: CheckpointStore, slot: str | None) -> Mapping[str,
                 return site.ledger.heads_of(copy)
         except NotFound:
             break
+        # What came wrong on the way says nothing of the copy; it is not replaced on its word.
         except AnswerDamaged:
             raise
         except Corrupt:

@@ -44,6 +44,7 @@ def _undone(site: Site, sealed: Checkpoint) -> Orphan:
     record = sealed.record
     require_sound(site)
     with site.hot.settled() as settled:
+        # Asked while nobody can name a tree: between a look and a drop somebody may have committed these very bytes.
         if not settled or record.id in site.ledger.run(record.run).records or record.id in site.hot.recorded():
             return Orphan.BUSY
         site.hot.drop(sealed, now=site.now())
@@ -68,6 +69,7 @@ def _append(site: Site, sealed: Checkpoint, *, told: bool) -> Orphan:
             raise Settled(Orphan.RECORDED)
         if record.timeline not in state.timelines:
             raise Settled(Orphan.UNKNOWN)
+        # Decided where it is appended: while it was read back another save may have taken its step.
         other = standing(state, record.timeline, record.step)
         if other is not None and other.record.id not in (record.supersedes, body["conflicts_with"]):
             if not told:
@@ -83,5 +85,6 @@ def _append(site: Site, sealed: Checkpoint, *, told: bool) -> Orphan:
         answer: Orphan = settled.answer
         if answer is not Orphan.RECORDED:
             return answer
+    # After the entry, as a commit does: another copy of the ledger, which lacks it, must not undo the tree.
     site.hot.note_recorded([record.id])
     return Orphan.RECORDED

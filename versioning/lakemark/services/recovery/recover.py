@@ -69,6 +69,7 @@ def recover(site: Site, *, dry_run: bool = False) -> Recovered:
     knows it, Denied, NoRoom, Corrupt where the ledger itself can't be written or read.
     """
     ledger = unguarded(site.ledger)
+    # The guard refuses entries while the ledger lacks some, which is what this mends.
     bare = replace(site, ledger=ledger)
     result = Recovered()
     # What goes on from another copy comes after it.
@@ -80,18 +81,21 @@ def recover(site: Site, *, dry_run: bool = False) -> Recovered:
         return result
     whole = ledger.is_whole()
     for copy in copies:
+        # Where objects are damaged here, a copy that has nothing more is taken, too: it has them whole.
         if not whole or _lacking(ledger, copy):
             _take(ledger, copy, result)
             site.progress.step("recover.taken")
     for branch, tip in _broken_twice(ledger).items():
         if ledger.set_aside(branch, tip):
             result.missing.append(f"{branch}: its newest entries, up to {tip[:12]}, can't be read any more")
+    # After what can't be read was set aside: only now can every branch be counted.
     before = _sizes(ledger)
     for copy in copies:
         for branch, head in copy.heads.items():
             if _bring(bare, branch, head, copy=copy, result=result):
                 result.sources.append(copy.shown)
     _require_named(bare)  # not before: that it was renamed may be among the entries that came back just now
+    # Entries first, then places, then what lies in them: an entry says more of a record than its bytes do.
     _tiers(bare, result)
     _records(bare, result)
     _pins(bare, result)
@@ -135,6 +139,7 @@ def _copies(site: Site, result: Recovered) -> Iterator[_Copy]:
                 why = "has no identity file" if identity is None else "is another ledger's"
                 result.away.append(f"{store.name} {why}")
                 continue
+            # Those of the days, too: the newest may be damaged, or written by a ledger that had lost entries already.
             slots = (None, *store.ledger_slots())
         except LakemarkError as error:
             result.away.append(f"{store.name}: {error}")
@@ -172,6 +177,7 @@ def _lacking(ledger: Ledger, copy: _Copy) -> list[str]:
 
 
 def _contains(ledger: Ledger, branch: str, revision: str) -> bool:
+    """False also where it can't be told: what can't be read here is taken from the copy."""
     try:
         return ledger.contains(branch, revision)
     except LakemarkError:
@@ -183,6 +189,7 @@ def _bring(site: Site, branch: str, head: str, *, copy: _Copy, result: Recovered
     ledger = site.ledger
     if _contains(ledger, branch, head):
         return False
+    # Where ours is its beginning nothing needs to be joined, and its history stays one line.
     if ledger.forward(branch, head):
         site.progress.step("recover.forwarded")
         return True
@@ -193,6 +200,7 @@ def _bring(site: Site, branch: str, head: str, *, copy: _Copy, result: Recovered
     except LakemarkError as error:
         result.missing.append(f"{branch}: what {copy.shown} has beyond it can't be taken in: {error}")
         return False
+    # After its entries: a recovery that is killed before finds them again by their requests, and ends here.
     _append(site, branch, Draft(kind="ledger_recovered", body={"from": [copy.shown]}, joins=(head,)), f"joined:{head}")
     site.progress.step("recover.joined")
     return True
@@ -244,6 +252,7 @@ def _again(state: RunState, draft: Draft) -> Draft:
 
 def _again_of_site(state: SiteState, draft: Draft) -> Draft:
     known = state.tiers.get(str(draft.body.get("tier")))
+    # What this ledger knows of the place is what lies there now; the copy's word is older, or another's.
     if draft.kind == "tier_registered" and known is not None and not known.retired:
         raise Settled(None)
     return draft
@@ -303,6 +312,7 @@ def _unknown(site: Site, store: CheckpointStore, result: Recovered) -> list[Chec
         except LakemarkError as error:
             _note(result, error, f"the record of {record[:12]} in {store.name} can't be read: {error}")
             continue
+        # The id is made of the contents: whatever lies under that name and is of others is no such record.
         if held.record.id != record or held.manifest.content != held.record.content:
             result.missing.append(f"the record of {record[:12]} in {store.name} is of other contents")
             continue
@@ -314,6 +324,7 @@ def _readopted(site: Site, store: CheckpointStore, held: Checkpoint, result: Rec
     record = held.record
     _run_and_timeline(site, record)
     state = site.ledger.run(record.run)
+    # A tree's marker holds its whole entry; a tier's record of it does not.
     if store.place == site.hot.place and record.id not in state.records:
         outcome = settle_orphan(site, held, keep=True)
         if outcome is Orphan.RECORDED:
@@ -321,7 +332,9 @@ def _readopted(site: Site, store: CheckpointStore, held: Checkpoint, result: Rec
         if outcome is not Orphan.DAMAGED or record.id not in site.hot.recorded():
             result.missing.append(f"{_shown(record)} in {store.name}: {outcome.value}")
             return False
+    # A recorded replica is a verified one, also here: the entry that said so is lost.
     damages = read_back(store, held, progress=site.progress).damages
+    # Its entry also where bytes are wrong: other tiers, asked next, may have them right.
     _commit(site, held)
     site.progress.step("recover.committed")
     if damages:
@@ -404,6 +417,7 @@ def _run_and_timeline(site: Site, record: Record) -> None:
 
 
 def _fork(parent: RecordState | None, number: int) -> Fork:
+    """After its parent where that is known; else from the very beginning, which claims nothing."""
     if parent is None or parent.record.timeline >= number:
         return Fork(timeline=number - 1, step=-1, record="")
     return Fork(timeline=parent.record.timeline, step=parent.record.step, record=parent.record.id)
@@ -443,6 +457,7 @@ def _count(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int,
 
 def _given_up(site: Site, result: Recovered) -> set[str]:
     """Branches of which entries are known that nobody has, once every tier was asked; what they let go is unclaimed."""
+    # Asked of everybody once more, after all was taken in.
     left = look(site)
     result.missing.extend(one.why for one in left)
     result.away.extend(_unconfigured(site))
@@ -488,6 +503,7 @@ def _settle(site: Site, result: Recovered) -> None:
         return
     seen = site.journal.seen()
     tips = site.ledger.tips()
+    # Only what no tier that was asked has: forgotten earlier, it would never be looked for again.
     site.journal.forget_seen([one for one in seen if not _contains(site.ledger, one.branch, one.revision)])
     site.journal.saw(HERE, tips)
     site.progress.step("recover.settled")

@@ -52,6 +52,7 @@ def holding(site: Site) -> dict[Place, frozenset[str]]:
             listing = store.claimed()
         except LakemarkError:  # it says nothing, so nothing is missing from it
             continue
+        # One that broke off lacks what it did not come to: absence there is no statement.
         if listing.complete:
             found[store.place] = frozenset(listing.records)
     return found
@@ -107,6 +108,7 @@ def _kind(site: Site, found: RecordState, place: Place, there: Mapping[Place, fr
     if has_copy(found, there, but=place):
         return "released"
     at = thinned_at(site, found.record.id)
+    # What was dropped before it came back says nothing of the copy that came after.
     if at is not None and at >= found.replicas[place].replicated_at:
         return "pruned"
     # The last copy is not given up by a listing: its bytes may lie there without the place's own note of them.
@@ -114,6 +116,7 @@ def _kind(site: Site, found: RecordState, place: Place, there: Mapping[Place, fr
     if seen.ok or seen.error is not None:
         return None
     missing = {damage.path for damage in seen.damages if damage.missing}
+    # Every file, each read twice: what lies there in part can still be mended from there.
     if {file.path for file in checkpoint(site, found).manifest.regular} <= missing:
         return "data_lost"
     record_looks(site, found.record.run, [seen])
@@ -132,6 +135,7 @@ def _append(site: Site, run: str, kind: str, claim: _Claim) -> bool:
 
     def decide(state: RunState) -> Draft:
         found = state.records.get(claim.record)
+        # The very claim that was looked at: one that came back meanwhile lies there now.
         if found is None or found.pruned is not None or found.replicas.get(claim.place) != claim.replica:
             raise Settled(None)
         item: dict[str, JSON] = {"record": claim.record}

@@ -55,6 +55,7 @@ def _end(site: Site, run: str, attempt: Attempt | None, *, noticed_by: str, caus
     def decide(state: RunState) -> Draft:
         require_writable(state)
         now = state.attempts[identity]
+        # A cause that is known is worth an entry also where the end was noted before without one.
         told = now.ended_at is not None and (cause is Cause.UNKNOWN or now.cause != Cause.UNKNOWN)
         if told:
             raise Settled(None)
@@ -62,5 +63,6 @@ def _end(site: Site, run: str, attempt: Attempt | None, *, noticed_by: str, caus
         return Draft(kind="attempt_ended", timeline=now.timeline, body=body)
 
     with suppress(Settled):
+        # One request for all nodes: whoever notices second finds it said.
         site.ledger.append(run, decide, site.stamp(f"ended:{identity}:{cause}"))
     site.progress.step("attempt.ended")

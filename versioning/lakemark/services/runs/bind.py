@@ -70,6 +70,7 @@ def _pinned(site: Site, run: str, data: str) -> DataRef:
             advice="See `lakemark as-of` for commits.",
         )
     opened(site, run)
+    # Asked of the server, then pinned, then said: a record must never name data that can already be gone.
     pins.versions(site).resolve(repository, commit)
     pins.keep(site, repository, commit, run=run)
     return DataRef(repository=repository, commit=commit, evidence=Evidence.DECLARED)
@@ -120,4 +121,5 @@ def _replaced(old: tuple[DataRef, ...], said: DataRef) -> tuple[DataRef, ...]:
 def _stays(ref: DataRef, said: DataRef) -> bool:
     if ref.kind == DataKind.LAKEFS:
         return ref.repository != said.repository and ref.evidence != Evidence.AMBIGUOUS
+    # That there was none is what is being corrected.
     return ref.kind != DataKind.NONE

@@ -25,6 +25,7 @@ def close_run(
     """
     state = opened(site, run)
     if not state.closed:
+        # Before the close: who closes a run may delete its directory next.
         saves = Saves()
         commit_run(site, state, saves)
         site.progress.step("close.taken")
@@ -59,10 +60,12 @@ def _turn(site: Site, run: str, kind: str, *, reason: str) -> RunState:
 
     def decide(state: RunState) -> Draft:
         require_writable(state)
+        # Decided where it is appended: two that close at once make one entry.
         if state.closed == (kind == "closed"):
             raise Settled(None)
         return Draft(kind=kind, timeline=state.timeline, reason=reason)
 
     with suppress(Settled):
+        # With the sequence: a run may be closed, reopened and closed again.
         site.ledger.append(run, decide, site.stamp(f"{kind}:{site.ledger.run(run).sequence}"))
     return site.ledger.run(run)

@@ -79,18 +79,23 @@ def open_run(site: Site, asked: Opening) -> Opened:
             f"the run {asked.run} was never opened: nothing to re-pin", advice=f"lakemark run open {asked.run}"
         )
     fresh = not state.exists or asked.repin
+    # A run that is open reads what it was opened on, wherever the branch is by now.
     data = _resolve(site, asked) if fresh else _current(site, state, asked)
+    # Pinned before the run says that it reads it: between the two the server may collect what nothing names.
     made = _kept(site, asked, data, known=not fresh)
     if fresh or _unwatched(site, state, asked) or _without_more(state, asked):
         told = _append_opened(site, asked, data, before=state)
         site.progress.step("open.recorded")
         if told != data:
+            # Somebody opened it faster: all processes of a run read one commit.
             data, made = told, _kept(site, asked, told, known=True)
     attempt = _attempt(site, asked)
+    # After the attempt's entry: a trainer that reads the file names an attempt that the ledger knows.
     run_file = write_run_file(site, asked.run, attempt=attempt)
     for watch in _directories(site, asked):
         _bind(site, asked.run, watch, attempt)
     if not asked.repin:
+        # Last thing before training: from now on somebody may write into files that hot shares.
         unshare(site, site.ledger.run(asked.run))
     timeline = site.ledger.run(asked.run).timeline
     return Opened(run=asked.run, timeline=timeline, attempt=attempt, data=data, pins=made, run_file=run_file)
@@ -123,6 +128,7 @@ def write_run_file(site: Site, run: str, *, attempt: str, resume: dict[str, JSON
     state = opened(site, run)
     path = site.run_file(run)
     old = site.workspace.read_run_file(path)
+    # What another timeline was resumed from would send this one's trainer back to it.
     kept = old.resume if old is not None and resume is None and old.timeline == state.timeline else resume
     interval = state.interval
     data = tuple(replace(ref, evidence=Evidence.OPENED) for ref in (interval.data if interval else ()))
@@ -231,10 +237,12 @@ def _append_opened(site: Site, asked: Opening, data: tuple[DataRef, ...], *, bef
         return Draft(kind="opened", timeline=max(state.timeline, 1), body=body)
 
     try:
+        # A request of its own each time: opening again on purpose is no repetition.
         entry = site.ledger.append(asked.run, decide, site.stamp(f"open:{secrets.token_hex(8)}"))
     except Settled as settled:
         answer: tuple[DataRef, ...] = settled.answer
         return answer
+    # By its own entry: the run may have been re-pinned since.
     return next(
         interval.data for interval in site.ledger.run(asked.run).intervals if interval.sequence == entry.sequence
     )
@@ -260,6 +268,7 @@ def _attempt(site: Site, asked: Opening) -> str:
         return Draft(kind="attempt", timeline=state.timeline, body=body)
 
     with suppress(Settled):
+        # By the attempt: every node of one start of a job appends it, and it is one.
         site.ledger.append(asked.run, decide, site.stamp(f"attempt:{attempt}"))
     site.progress.step("open.attempt")
     return attempt
@@ -282,6 +291,7 @@ def _directories(site: Site, asked: Opening) -> list[Path]:
 def _bind(site: Site, run: str, watch: Path, attempt: str) -> None:
     """From now on finds are this attempt's; what lies there is committed first, as what it was until now."""
     bound = site.journal.directory(watch)
+    # Once bound anew, what lies there would be taken for this attempt's, with this attempt's data.
     if bound is not None and bound.attempt != attempt and site.ledger.run(bound.run).exists:
         commit_directory(site, bound.run, watch)
     state = site.ledger.run(run)

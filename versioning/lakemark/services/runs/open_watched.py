@@ -70,6 +70,7 @@ def _folders(site: Site, lookout: Lookout, watched: Watched) -> Iterator[Path]:
     """A directory that is another run's already, or that an entry of its own names, is no pattern's."""
     outlines = (site.ledger.outline(run) for run in site.ledger.runs())
     others = {Path(path) for one in outlines if (path := one.watch.get(site.node)) is not None}
+    # Who wrote a directory down on its own means that run, whatever a pattern would call it.
     named = {one.path for one in site.watch if "{name}" not in one.run}
     if watched.path not in named:
         others |= named

@@ -83,6 +83,7 @@ def demote(
     if tiers is None:
         tiers, result.pending = present(site)
     result.add(begin(site, run, tiers))
+    # A tier that took nothing costs a timeout: once a pass, not once a run.
     lanes = [partial(sink, site, run, to=tier.name, tiers=tiers) for tier in slower(tiers) if tier.name not in away]
     for done in site.at_once(lanes):
         result.add(done)
@@ -160,6 +161,7 @@ def sink(site: Site, run: str, *, to: str, tiers: Iterable[Tier]) -> Demoted:
     if rechecks:
         _recheck(site, run, rechecks, result)
         due = plan(site, run, used)
+    # Sources that did not answer: records that lie nowhere else are not tried, one timeout after the other.
     stuck: set[frozenset[Place]] = set()
     for move in due.replicate:
         if move.tier != to:
@@ -177,6 +179,7 @@ def settle(site: Site, run: str, *, tiers: Sequence[Tier], need_bytes: int = 0, 
     """The last part of a pass over a run: releases what is proven below, and thins hot where it must. away: as sinking found."""
     require_sound(site)
     result = Demoted()
+    # While all slower tiers are away a linked save is the only copy, and the trainer may write into it.
     near = [tier.name for tier in slower(tiers) if tier.name not in away]
     result.pending.extend(
         Pending.of(f"a copy of our own of {run}@{found.record.step}", error)
@@ -184,6 +187,7 @@ def settle(site: Site, run: str, *, tiers: Sequence[Tier], need_bytes: int = 0, 
     )
     final = plan(site, run, tiers)
     if final.release:
+        # Stores are asked for their rules only where something is to go: that is a request to each.
         final = plan(site, run, _lasting(site, tiers, result))
     _release_all(site, run, final.release, result)
     result.pending.extend(
@@ -292,6 +296,7 @@ def _release_all(site: Site, run: str, releases: Sequence[Release], result: Demo
 def _recheck(site: Site, run: str, rechecks: Iterable[Recheck], result: Demoted) -> None:
     state = site.ledger.run(run)
     looks = [look(site, recorded(state, one.record), one.place) for one in rechecks]
+    # What could not be read says nothing of the bytes, so the ledger says nothing of it.
     record_looks(site, run, [one for one in looks if one.error is None])
     for one in looks:
         if one.error is not None:

@@ -19,6 +19,7 @@ def why_kept(policies: Policies, state: RunState, *, now: datetime) -> Mapping[s
     current = list(lineage(state))
     ids = {found.record.id for found in current}
     groups: list[tuple[list[RecordState], RetentionPolicy | None]] = [(current, policy_for(policies, state.run))]
+    # Each timeline that was left behind is counted on its own: the last of one must not push out another's.
     left: dict[int, list[RecordState]] = {}
     for found in state.records.values():
         if found.record.id not in ids:
@@ -40,6 +41,7 @@ def why_kept(policies: Policies, state: RunState, *, now: datetime) -> Mapping[s
             now=now,
             zone=policies.retention_zone,
             min_keep=policies.min_keep,
+            # Counts and ages may not reach what somebody is about to go back to.
             protected=targets,
         )
         result |= {one.record: one for one in verdict.keep}

@@ -54,6 +54,7 @@ def register_tier(site: Site, store: CheckpointStore) -> Identity:
     rename.finish(site)  # the replicas of a tier that had this name before must not become this one's
     identity = store.claim(site.ledger.id, now=site.now())
     site.progress.step("register.claimed")
+    # Somebody registered the name meanwhile: his is what this place is compared with now.
     if not _record(site, store, identity, instead_of=None):
         return register_tier(site, store)
     return identity
@@ -175,6 +176,7 @@ def _record(site: Site, store: CheckpointStore, identity: Identity, *, instead_o
         }
         return Draft(kind="tier_registered", body=body)
 
+    # With the sequence: a tier that is retired and registered again under its old id is news, not the first entry.
     sequence = site.ledger.site().sequence
     try:
         site.ledger.append_site(decide, site.stamp(f"tier:{name}:{identity.id}:{sequence}"))

@@ -80,6 +80,7 @@ def release_all(site: Site, run: str, releases: Sequence[Release]) -> Released:
         require_clock(site, site.store(name))
     ready: list[_Proven] = []
     for one in releases:
+        # Two releases of one record must not each count on the other's replica.
         leaving = frozenset(other.place for other in releases if other.record == one.record)
         try:
             ready.append(_proven(site, run, one, leaving=leaving))
@@ -105,6 +106,7 @@ def _released(site: Site, run: str, ready: Sequence[_Proven]) -> list[Release]:
 
     def decide(state: RunState) -> Draft:
         require_deletable(state)
+        # Decided anew on each try: a rollback may have been asked for, or a survivor found damaged, in between.
         done[:] = [one for one in releases if _still(state, one)]
         if not done:
             raise Settled(None)
@@ -121,6 +123,7 @@ def _released(site: Site, run: str, ready: Sequence[_Proven]) -> list[Release]:
         return []
     site.progress.step("release.recorded")
     for one in done:
+        # It came back between entry and drop, and is claimed again: its bytes stay.
         if one.place in _now(site, state.records[one.record]).replicas:
             continue
         site.store(one.place).drop(held[one], now=site.now())
@@ -148,8 +151,11 @@ def _proven(site: Site, run: str, one: Release, *, leaving: Collection[Place]) -
     at = site.now()
     for replica in others:
         looks.append(_witnessed(site, found, replica.place))
+        # When the first reading ended: of all proofs that is the one that grows stale first.
         at = at if len(looks) > 1 else site.now()
+        # A store that removes things by itself keeps nothing that another could count on.
         good = [seen.place for seen in looks if seen.ok and site.store(seen.place).expires() is None]
+        # Two copies on one disk array are lost together: domains are counted.
         if len({site.store(place).domain for place in good}) >= needed:
             why = f"{one.why}; {good[0].tier} was read back at {to_text(site.now())}"
             chosen = replace(one, survivor=good[0], why=why)
@@ -176,11 +182,13 @@ def _survivors(site: Site, found: RecordState, leaving_from: Place, *, leaving: 
         replica
         for place, replica in found.replicas.items()
         if replica.sound
+        # A hot tier is no survivor: it dies with its node.
         and place.node is None
         and place.tier in site.tiers
         and place not in leaving
         and site.tiers[place.tier].domain != domain
     ]
+    # A store may still lose what it took just before its power went: only what has settled can take another's place.
     late = [r for r in others if residence and site.now() - r.replicated_at <= residence.settle]
     if others and len(late) == len(others) and residence:
         due = min(r.replicated_at for r in late) + residence.settle
@@ -216,10 +224,12 @@ def _too_few(site: Site, found: RecordState, leaving: Place, looks: Sequence[Rep
 
 
 def _held(site: Site, found: RecordState, place: Place) -> Checkpoint:
+    """With the names of its objects where the place is a shared tier."""
     return checkpoint(site, found, tier=None if place.node else place.tier)
 
 
 def _still(state: RunState, one: Release) -> bool:
+    """Whether the state that the entry is appended to lets it go: it is there, its survivor sound, no rollback wants it."""
     found = state.records.get(one.record)
     if found is None or one.place not in found.replicas:
         return False
@@ -250,6 +260,7 @@ def drop_unclaimed(site: Site) -> list[str]:
     with site.hot.settled() as settled:
         if not settled:
             return []
+        # An incomplete listing names some trees and says nothing of the others; none is dropped on its word.
         listing = site.hot.records()
         known = list(_known(site, listing.records if listing.complete else ()))
         left = [found for found in known if _left(site.hot, found)]
@@ -259,6 +270,7 @@ def drop_unclaimed(site: Site) -> list[str]:
 def drop_released(site: Site, store: CheckpointStore) -> list[str]:
     """The same for a shared tier, where only what the ledger says was released is sure not to be on its way in."""
     require_sound(site)
+    # A release that begins while this looks is not covered by it: what is noted in the end is the beginning.
     began = site.now()
     left = [
         found
@@ -269,6 +281,7 @@ def drop_released(site: Site, store: CheckpointStore) -> list[str]:
     listing = store.claimed() if left else Listing(records=(), complete=False)
     claimed = frozenset(listing.records if listing.complete else ())
     there = [one for one in left if one.record.id in claimed and store.holds(_held(site, one, store.place))]
+    # Asked anew for each: dropping takes long, and a replication may have brought it back.
     dropped = [_dropped(site, store, found) for found in there if _left(store, _now(site, found))]
     if listing.complete or not left:
         site.journal.looked(_ended(site, store), at=began)
@@ -295,6 +308,7 @@ def _now(site: Site, found: RecordState) -> RecordState:
 
 
 def _left(store: CheckpointStore, found: RecordState) -> bool:
+    """Released, and not come back since."""
     return store.place in found.released and store.place not in found.replicas
 
 
@@ -318,6 +332,7 @@ def drop_left(site: Site, found: RecordState) -> bool:
 
 
 def _dropped(site: Site, store: CheckpointStore, found: RecordState) -> str:
+    """Raises Refused where the place is not the tier that the ledger knows."""
     require_identity(site, store)
     store.drop(_held(site, found, store.place), now=site.now())
     return found.record.id

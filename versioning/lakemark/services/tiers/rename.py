@@ -28,6 +28,7 @@ def rename_tier(site: Site, old: str, new: str) -> list[str]:
     node = site.node if store.place.node is not None else None
     state = site.ledger.site()
     seen, already = state.tiers.get(tier_name(old, node)), state.tiers.get(tier_name(new, node))
+    # By the rename itself, not by the name alone: another tier may have got that name by now.
     if already is not None and any((one.tier, one.new, one.node) == (old, new, node) for one in state.renamed):
         return finish(site)
     if seen is None or seen.retired:
@@ -152,6 +153,7 @@ def _follow(site: Site, run: str, one: Renamed) -> bool:
         body = {"tier": one.old, "to": one.new, "node": one.node, "items": items}
         return Draft(kind="tier_renamed", timeline=state.timeline, body=body)
 
+    # Asked without reading the run: `finish` comes by at each sweep, and nearly always nothing is to follow.
     outline = site.ledger.outline(run)
     if not any(_at(place, one) for place in outline.places) and not (one.tier is None and one.old in outline.watch):
         return False

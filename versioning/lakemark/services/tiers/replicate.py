@@ -63,6 +63,7 @@ def replicate(site: Site, run: str, record: str, *, to: str) -> RecordState:
     standing = found.replicas.get(target.place)
     if standing is not None and standing.sound:
         return found
+    # Before a byte: copies on a wrong disk would be recorded as this tier's.
     require_identity(site, target)
     # A tree in hot that has a name and no entry yet must not be taken for one that a crash left.
     try:
@@ -147,6 +148,7 @@ def _put(site: Site, found: RecordState, replica: Replica, held: Checkpoint, *, 
 
 def _require_read(site: Site, found: RecordState, replica: Replica, held: Checkpoint) -> None:
     """A replica that may not be what the ledger says is read whole before anybody goes on with it, or without it."""
+    # The trainer may have written into a linked file since it was sealed: its identity tells, without reading.
     changed = replica.place == site.hot.place and bool(site.hot.changed(held))
     if changed or not replica.sound:
         _require_sound(site, found, replica, held)
@@ -183,6 +185,7 @@ def _record(site: Site, found: RecordState, target: CheckpointStore, put: _Put) 
     def decide(state: RunState) -> Draft:
         require_writable(state)
         now = recorded(state, record.id)
+        # Retention may have let it go while its bytes were on their way.
         if now.pruned is not None:
             raise Refused(
                 f"{record.run}@{record.step} was pruned meanwhile", advice="Nothing to do; the copy is collected."
@@ -190,6 +193,7 @@ def _record(site: Site, found: RecordState, target: CheckpointStore, put: _Put) 
         standing = now.replicas.get(place)
         if standing is not None and standing.sound:
             raise Settled(None)
+        # With the names of its objects: without them nobody finds the bytes in a DVC tier again.
         contents = Attachments(objects=stored.objects or None)
         return Draft(kind="replicated", timeline=record.timeline, body=body, record=record.id, contents=contents)
 

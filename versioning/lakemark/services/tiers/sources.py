@@ -25,6 +25,7 @@ def nearest(site: Site, found: RecordState, *, only: str | None = None) -> list[
     `only`: of that tier. Raises NotFound for an unknown tier, NoReplica where nothing is left.
     """
     missing = {place.tier for place in left_out(site, found) if only in (None, place.tier)}
+    # A misspelt name is told from a tier that holds the record and is not configured here.
     if only is not None and not missing:
         site.store(only)
     here = [
@@ -32,6 +33,7 @@ def nearest(site: Site, found: RecordState, *, only: str | None = None) -> list[
         for place, replica in found.replicas.items()
         if place.tier in site.tiers and place.node in (None, site.node) and only in (None, place.tier)
     ]
+    # Sound goes before near: what may be damaged is tried only where nothing better is in reach.
     here.sort(key=lambda pair: (not pair[0].sound, _DISTANCE[pair[1].tier_class], pair[1].name))
     if not here:
         others = ", ".join(sorted(f"{p.tier} of {p.node}" if p.node else p.tier for p in found.replicas)) or "nowhere"
@@ -112,6 +114,7 @@ class Candidates:
             raise
 
     def _failed(self, place: Place, file: File, error: LakemarkError, asked: _Asked, *, reading: bool) -> None:
+        """Only what was wrong twice counts as damage; what broke off twice, or never opened, is away."""
         wrong = isinstance(error, Corrupt | NotFound)
         asked.again = not asked.last and (wrong or reading)
         if wrong and asked.last:
@@ -120,7 +123,9 @@ class Candidates:
             self._away[place] = error
 
     def _checkpoint(self, place: Place, store: CheckpointStore) -> Checkpoint:
+        """Raises Refused, NotFound, StoreUnavailable where the place is not the ledger's tier, or can't tell."""
         if place not in self._usable:
+            # Once per tier, before its first byte: another disk mounted there may hold a tree of the same name.
             require_identity(self._site, store)
             tier = None if place.node else place.tier
             self._usable[place] = checkpoint(self._site, self._found, tier=tier)
@@ -164,6 +169,7 @@ def _note(site: Site, found: RecordState, place: Place, listed: list[Damage], *,
             "node": place.node,
             "ok": not listed,
             "suspect": suspect,
+            # A checkpoint may have 100,000 files, and one broken disk damages all; an entry stays small.
             "damaged": [f"{damage.path}: {damage.why}" for damage in listed[:100]],
         }
         return Draft(
@@ -171,6 +177,7 @@ def _note(site: Site, found: RecordState, place: Place, listed: list[Damage], *,
         )
 
     where = f"{place.tier}@{place.node}:{site.node}"
+    # With the sequence: it may be mended and damaged again, which the first request would swallow.
     sequence = site.ledger.run(record.run).sequence
     try:
         site.ledger.append(record.run, decide, site.stamp(f"damage:{record.id}:{where}:{suspect}:{damaged}:{sequence}"))

@@ -112,6 +112,7 @@ def note_stores(site: Site, tiers: Iterable[str], *, refusing: Mapping[str, str]
             expiry = site.store(name).expires()
         except LakemarkError:
             continue  # whoever needs its answer says so
+        # It answered, so what was seen before is over unless it says so again; one that did not answer keeps its note.
         known = now.pop(name, None)
         if expiry is not None:
             since = known.since if known is not None and known.expiry.known == expiry.known else at
@@ -121,5 +122,6 @@ def note_stores(site: Site, tiers: Iterable[str], *, refusing: Mapping[str, str]
         same = before.refusing.get(name)
         shut[name] = Refusing(why=why, since=at if same is None else same.since, at=at)
     note = StoreNote(expiring=now, refusing=shut)
+    # A site with nothing to say has no file; one that had says with an empty note that it is over.
     if note != StoreNote() or before != StoreNote():
         site.workspace.save_json(path, note.as_json())

@@ -29,14 +29,17 @@ def thin(site: Site, run: str, *, need_bytes: int = 0) -> list[str]:
         raise Refused(
             f"{run} is not thinned: {why}", advice="Set this machine's clock, or update lakemark on this node."
         )
+    # A clock that ran ahead would make saves of today old enough to go: ages go by what stores confirm.
     at = ages_at(state, site.now(), confirmed=site.simulated_clock or _confirmed(site))
     keep = {identity for identity, one in why_kept(site.policies, state, now=at).items() if one.reasons}
     thinned: list[str] = []
     for found in sorted(state.records.values(), key=lambda found: found.instant):
         if found.record.id in keep or not thinnable(state, found, site.hot.place, at=at):
             continue
+        # Asked after each drop: one may have made room enough.
         if not site.hot.full(need_bytes):
             break
+        # Recorded before it is dropped: a crash in between leaves bytes, never a claim of bytes that are gone.
         if _gives_room(site, found) and _recorded(site, found, at):
             site.progress.step("thin.recorded")
             site.journal.looked(_noted(found.record.id), at=site.now())
@@ -73,6 +76,7 @@ def _gives_room(site: Site, found: RecordState) -> bool:
         tree = site.hot.path(checkpoint(site, found))
     except NotFound:
         return False
+    # A file with another name, the trainer's, keeps its blocks when ours goes: dropping it loses a copy for nothing.
     return any(file.names == 1 for file in site.workspace.files(tree))
 
 
@@ -81,6 +85,7 @@ def _recorded(site: Site, found: RecordState, at: datetime) -> bool:
     item: dict[str, JSON] = {"record": record.id, "reasons": ["thinned: hot is full"], "thinned": True}
 
     def decide(state: RunState) -> Draft:
+        # It may have been held, or replicated, since it was chosen.
         if forbidden(state, site.now()) or not thinnable(state, recorded(state, record.id), site.hot.place, at=at):
             raise Settled(None)
         return Draft(kind="pruned", timeline=record.timeline, body={"items": [item]}, reason="thinned")

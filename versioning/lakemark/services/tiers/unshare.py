@@ -26,6 +26,7 @@ def unshare(site: Site, state: RunState) -> None:
         here = found.replicas.get(site.hot.place)
         if here is None or not here.linked or here.suspect:
             continue
+        # Where another sound copy lies elsewhere, losing this one costs a copy back, not a checkpoint.
         if sum(replica.sound for replica in found.replicas.values()) == 1:
             _copied(site, found)
 
@@ -36,6 +37,7 @@ def unshare_due(site: Site, run: str, *, slower: Collection[str]) -> list[tuple[
     due = alone_by_link(
         site.ledger.run(run), site.hot.place, site.now(), rpo=site.policies.objectives.rpo, slower=frozenset(slower)
     )
+    # One that can't be copied must not keep the others at risk.
     for found in list(due):
         try:
             _copied(site, found)

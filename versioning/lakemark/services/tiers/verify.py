@@ -55,6 +55,7 @@ def verify(site: Site, records: Sequence[RecordState], *, tier: str | None = Non
     result = Verified()
     for found in records:
         result.looks += [one for one in unnamed(site, found) if tier in (None, one.place.tier)]
+    # For its error alone: a tier that nobody knows is not one without replicas.
     if tier is not None and not result.looks:
         site.store(tier)
     for found in records:
@@ -89,6 +90,7 @@ def look(site: Site, found: RecordState, place: Place) -> ReplicaLook:
     record = found.record
     seen = ReplicaLook(record=record.id, run=record.run, step=record.step, place=place)
     try:
+        # Whose place it is goes before the bytes: an empty mount point would read as if all were lost.
         require_identity(site, store)
         held = checkpoint(site, found, tier=None if place.node else place.tier)
         site.progress.expect(f"verifying {record.run}@{record.step} in {place.tier}", record.size_bytes)
@@ -116,11 +118,13 @@ def record_looks(site: Site, run: str, looks: Sequence[ReplicaLook]) -> None:
     at = to_text(site.now())
 
     def decide(state: RunState) -> Draft:
+        # Reading takes long: what was released meanwhile has no replica that an entry could speak of.
         still = [item for item in items if _claimed(state, item)]
         if not still:
             raise Settled(None)
         return Draft(kind="verified", timeline=state.timeline, body={"items": still, "verified_at": at})
 
+    # With the sequence: two looks within one tick of the clock are two.
     sequence = site.ledger.run(run).sequence
     try:
         site.ledger.append(run, decide, site.stamp(f"verified:{site.node}:{at}:{sequence}"))

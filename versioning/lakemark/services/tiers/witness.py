@@ -43,8 +43,10 @@ def read_back(store: CheckpointStore, held: Checkpoint, *, progress: Progress) -
         found = _reading(store, held, progress)
         if not found:
             return Reading(unsteady=number > 0)
+        # The same path twice: two readings with faults in different places are faults of the way, not of what lies there.
         known = {damage.path for damage in before}
         both = tuple(damage for damage in found if damage.path in known)
+        # What neither reading got to see is no statement about bytes: it may all be right.
         if both and all(damage.unread for damage in both):
             raise StoreUnavailable(
                 f"{store.name}: {both[0].path} {both[0].why}", advice="Try again; look at the store's own health."
@@ -88,6 +90,7 @@ class Witness:
     def _opened(self, file: File) -> Iterator[BinaryIO]:
         try:
             opened = self._store.open(self._held, file)
+            # By hand: only what opening and reading raise is this side's; what the target raises inside `with` is not.
             stream = opened.__enter__()
         except LakemarkError as error:
             self._raised.append(error)
