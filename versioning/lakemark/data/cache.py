@@ -26,6 +26,7 @@ from typing import BinaryIO, Final
 
 _LONGEST_WAIT_SECONDS: Final = 300.0
 _TOUCHED_EVERY_SECONDS: Final = 600.0
+# Between making a part and locking it, its lock can be had, too: only an old one is certainly nobody's.
 _STALE_SECONDS: Final = 3600.0
 _FREED_SHARE: Final = 0.1
 _FREE_SHARE: Final = 0.05
@@ -69,6 +70,7 @@ class Cache:
                 stream.flush()
                 if os.fstat(stream.fileno()).st_size != size_bytes:
                     raise OSError(errno.EIO, f"{stream.tell()} bytes came instead of {size_bytes}")
+                # Before it has its name: after power loss an entry of the right size must not be empty blocks.
                 os.fdatasync(stream.fileno())
                 os.fchmod(stream.fileno(), 0o444)
                 path.parent.mkdir(exist_ok=True, mode=0o700)
@@ -82,8 +84,10 @@ class Cache:
         into = token / name
         into.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
+            # A hard link: the bytes stay when the entry goes, and `_entries` sees by the count that somebody has them.
             os.link(path, into)
         except FileExistsError:
+            # Held before, by this process: the same entry is no conflict.
             if not os.path.samefile(path, into):
                 raise
         return into
@@ -96,6 +100,7 @@ class Cache:
             return False
         if found.st_size != size_bytes:
             return False
+        # Its age is what it goes by; more often would be a write for each read.
         if time.time() - found.st_mtime > _TOUCHED_EVERY_SECONDS:
             with suppress(OSError):
                 os.utime(path)
@@ -114,6 +119,7 @@ class Cache:
                         part.unlink(missing_ok=True)
                     yield None
                     return
+                # Who had the lock before has renamed or removed this file: its lock is worth nothing now.
                 if not _same(unnamed.fileno(), part):
                     continue
                 with open(part, "wb") as stream:  # the same inode: cut short what a dead process left
@@ -122,6 +128,7 @@ class Cache:
                     except BaseException as error:
                         part.unlink(missing_ok=True)
                         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                            # The reader goes past the cache then; any other error is of the fetching itself.
                             raise CacheFull(error.errno, f"no room for {size_bytes} bytes in {self.folder}") from error
                         raise
                 return
@@ -130,6 +137,7 @@ class Cache:
         if size_bytes > self.limit_bytes:
             raise CacheFull(errno.EFBIG, f"{size_bytes} bytes are more than the {self.limit_bytes} of {self.folder}")
         over = self._used() + size_bytes - self.limit_bytes
+        # Others fill the same disk: the limit alone would not see it.
         over = max(over, size_bytes - self._free_bytes())
         if over > 0:
             self._evict(max(over, int(self.limit_bytes * _FREED_SHARE)))
@@ -146,6 +154,7 @@ class Cache:
             if not mine:
                 return
             freed = 0
+            # Keys are digests, so any shelf is a fair sample: the oldest of a few do for the oldest of all.
             for shelf in random.sample(_SHELVES, len(_SHELVES)):
                 entries = sorted(_entries(self.folder / "objects" / shelf))
                 for _, size_bytes, path in entries[: -(-len(entries) // 2)]:
@@ -176,6 +185,7 @@ class Cache:
                 return
             temporary = self.folder / "tmp" / "used"
             temporary.write_text(str(max(0, used + change_bytes)))
+            # In one step, as `_used` reads it without the lock.
             os.rename(temporary, self.folder / "used")
 
     @contextmanager
@@ -190,6 +200,7 @@ class Cache:
 
     def _token(self) -> Path:
         """This process's folder of names; one of its own after a fork."""
+        # By process: the parent's names go with the parent.
         mine = self._holding.get(os.getpid())
         if mine is None:
             token = self.folder / "held" / secrets.token_hex(8)
@@ -230,6 +241,7 @@ def _lock(descriptor: int, deadline: float) -> None:
         except BlockingIOError as error:
             if time.monotonic() > deadline:
                 raise CacheFull(errno.EBUSY, "another process has been fetching this for too long") from error
+            # Not a blocking flock, which has no deadline.
             time.sleep(0.01 + random.random() * 0.04)  # noqa: S311
         else:
             return

@@ -61,6 +61,7 @@ class LakeFS(AbstractFileSystem):
             except FileNotFoundError:
                 pass
         folder = inside.rstrip("/")
+        # An object store has no folders: one is there while something lies below it.
         if folder and next(iter(reader.below(f"{folder}/", most=1)), None) is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return _folder(above, folder)
@@ -111,6 +112,7 @@ class LakeFS(AbstractFileSystem):
             self._refuse(path)
         reader, inside, _above = self._at(path)
         found = reader.stat(inside)
+        # Small ones whole: fsspec's buffered file would cost more than the reading.
         if found.size_bytes <= _READ_AHEAD_BYTES:
             return io.BytesIO(reader.read(found, 0, found.size_bytes))
         size = block_size if isinstance(block_size, int) else _READ_AHEAD_BYTES

@@ -46,6 +46,7 @@ def paths(
     reader = Reader(server, address.repository, commit, kept, options.log(said.get("log")))
     wanted = list(_matching(reader, address.path, pattern))
     total = sum(one.size_bytes for one in wanted)
+    # Before the first is fetched: held files can't make room for each other.
     if total > kept.limit_bytes:
         raise DataError(
             f"{len(wanted)} objects of {total} bytes don't fit the cache of {kept.limit_bytes}: give it more by "

@@ -90,11 +90,13 @@ class Reader:
             try:
                 for _ in range(3):
                     path = self.cache.get(self._key(found, number), length, fill)
+                    # None where the entry went before it could be opened: three times in a row, the cache is too small.
                     piece = _read(path, start, end)
                     if piece is not None:
                         return piece
             except CacheFull:
                 pass
+        # Past the cache, and only what was asked for: a full disk must not end a training run.
         buffer = io.BytesIO()
         self._fetch(found, buffer, start=at + start, length=end - start)
         return buffer.getvalue()
@@ -114,6 +116,7 @@ class Reader:
                 raise
             except OSError:  # too long, or taken by a folder or a file
                 pass
+        # A name that any file system can have, its ending kept: loaders go by that.
         last = _ODD.sub("_", found.path[-100:].rpartition("/")[2].lstrip("."))
         return cache.hold(path, f"{above}~/{key}/{last or 'object'}")
 
@@ -133,6 +136,7 @@ def commit_of(server: Server, address: Address, *, moving: bool) -> str:
     if not moving:
         address.require_pinned()
     commit = server.commit_of(address.repository, address.ref)
+    # Where there is no such commit, lakeFS answers with what a branch or tag of that name stands for.
     if address.pinned and commit != address.ref:
         raise NotPinned(
             f"{address.ref[:100]!r} is the name of a branch or tag of {address.repository}, not of a commit"

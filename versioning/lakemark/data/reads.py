@@ -48,6 +48,7 @@ class _Version:
 
     def add(self, row: tuple[str, str, int]) -> None:
         digest = digest_of(*row)
+        # Larger than the largest kept one of a full list: it can't be among the smallest.
         if digest in self.kept or (len(self.heap) >= KEPT and digest > -self.heap[0]):
             return
         self.kept[digest] = row
@@ -96,6 +97,7 @@ class ReadLog:
 
     def _note(self, repository: str, commit: str, found: Object, size_bytes: int) -> None:
         if self._process != os.getpid():
+            # The child of a fork: to go on in the parent's slot would write over what that one notes.
             self._process, self._versions, self._slots = os.getpid(), {}, []
             # A worker of multiprocessing leaves without atexit, and forgets what its parent had registered here.
             Finalize(None, self.flush, exitpriority=10)
@@ -129,12 +131,15 @@ class ReadLog:
         """Locked as long as this process lives. Where the file system knows no locks, a name of its own."""
         for number in range(_SLOTS):
             lock = os.path.join(folder, f"{number}.lock")
+            # Closed by the end of the process alone, however that comes: then the slot is the next one's.
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
+                # Trainers under several accounts may read in one run: without it the second could not open the lock.
                 share(lock)
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(descriptor)
+            # No locks here: a name that nobody else makes, at the price of one more file for each process.
             except OSError:
                 os.close(descriptor)
                 break
@@ -153,6 +158,7 @@ class ReadLog:
             "size_bytes": version.size_bytes,
             "objects": [version.kept[digest] for digest in sorted(version.kept)],
         }
+        # Renamed, not flushed: a loader waits for no disk, and power loss takes a note alone.
         temporary = f"{version.path}.{os.getpid()}.tmp"
         with open(temporary, "w", encoding="utf-8", errors="surrogateescape") as file:
             share(temporary)

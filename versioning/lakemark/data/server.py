@@ -85,6 +85,7 @@ class Server:
             for item in page["results"]:
                 yield str(item["path"]) if item["path_type"] == "common_prefix" else _object(item)
             left = None if left is None else left - len(page["results"])
+            # A page without objects that says there is more would be asked for without an end.
             if not page["pagination"]["has_more"] or not page["results"] or left == 0:
                 return
             after = str(page["pagination"]["next_offset"])
@@ -108,8 +109,10 @@ class Server:
                 got += len(chunk)
 
         while got < length:
+            # Tries count anew wherever it got further: a large object over a bad network must not run out of them.
             before = got
             try:
+                # On from where the last answer broke off. Each try inside asks for the same: one that raises has written nothing.
                 self._ask(target, {"Range": f"bytes={start + got}-{start + length - 1}"}, take, about=about)
             except _NotWrittenError as error:
                 raise error.__cause__ or error from None
@@ -134,9 +137,11 @@ class Server:
                 status = response.status
                 if status in (_OK, _PARTIAL):
                     value = read(response)
+                    # Only one that was read to its end: the rest of this answer would be taken for the next one.
                     kept = response.isclosed() and connection.sock is not None and len(self._idle) < _IDLE
                     return value
                 failed = f"{status} {_said(response)}"
+                # Seconds alone: a date in it would need the server's clock.
                 again = response.headers.get("Retry-After", "")
                 failed += f" (again in {again} s)" if again.isdigit() else ""
             except DataError:
@@ -166,6 +171,7 @@ class Server:
                 process, idle = self._idle.pop()
                 if process == os.getpid():
                     return idle
+                # The parent's: two processes on one connection would get each other's answers. The parent still has it open.
                 idle.close()
         at = urlsplit(self.endpoint)
         if at.scheme == "https":
@@ -238,10 +244,12 @@ def _put(write: Callable[[bytes], object], chunk: bytes) -> None:
     try:
         write(chunk)
     except OSError as error:
+        # An OSError too, as the network's are: told apart here, or a full disk would be asked for again and again.
         raise _NotWrittenError from error
 
 
 def _said(response: HTTPResponse) -> str:
+    # Bounded: what answers in the server's place may send anything.
     text = response.read(2**16)
     try:
         return str(json.loads(text)["message"])[:300]

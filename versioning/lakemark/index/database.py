@@ -78,6 +78,7 @@ def _share(path: Path) -> None:
 
 def remove(path: Path) -> None:
     """Removes the index's files; whoever has them open keeps the old ones to the end."""
+    # The log too: SQLite would play an old one into the new file of that name.
     for suffix in ("", "-wal", "-shm", "-journal"):
         with suppress(FileNotFoundError):
             Path(f"{path}{suffix}").unlink()
@@ -91,6 +92,7 @@ def is_locked(error: BaseException) -> bool:
 
 def private_folders() -> Iterator[Path]:
     """New folders for an index of one process, in memory first; the caller removes those it was given."""
+    # Memory first: where it is needed, the disk is often what fails.
     for place in (_SHARED_MEMORY, None):
         with suppress(OSError):
             yield Path(tempfile.mkdtemp(prefix="lakemark-index-", dir=place))
@@ -101,6 +103,7 @@ def is_damage(error: sqlite3.Error) -> bool:
     if isinstance(error, sqlite3.ProgrammingError):
         return False  # our own mistake: a new file would have it too
     return isinstance(error, sqlite3.DatabaseError) and (
+        # A table or column that is not there: of a file that was cut short, or made by somebody else.
         not isinstance(error, sqlite3.OperationalError) or "no such" in str(error)
     )
 
@@ -139,6 +142,7 @@ def _not_there(path: Path) -> NotFound:
 
 
 def _connected(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """Raises sqlite3.DatabaseError for another schema; NotFound where the file may only be read."""
     address = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
     connection = sqlite3.connect(
         address, uri=True, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
@@ -146,7 +150,9 @@ def _connected(path: Path, *, read_only: bool) -> sqlite3.Connection:
     try:
         if not read_only:
             connection.execute("PRAGMA journal_mode = WAL")
+            # What power loss takes of it comes from the ledger again.
             connection.execute("PRAGMA synchronous = NORMAL")
+        # 256 MiB: pages are read where the system has them, without a copy for each process.
         connection.execute("PRAGMA mmap_size = 268435456")
         found = _version(connection)
         if found == 0 and not read_only:
@@ -167,7 +173,9 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _create(connection: sqlite3.Connection) -> None:
+    """Makes the tables, unless another process just did."""
     connection.execute("BEGIN IMMEDIATE")
+    # Asked again under the write lock: another process may have made the tables meanwhile.
     if _version(connection) == 0:
         for statement in _SCHEMA.split(";"):
             connection.execute(statement)

@@ -69,6 +69,7 @@ def structure(connection: sqlite3.Connection, run: str) -> RunState:
     if newest is not None:
         entry, _ = parsed(newest[0], None)
         state.sequence, state.last_recorded_at = entry.sequence, entry.recorded_at
+    # The few that structural entries mention are not all there are: none rather than some.
     state.records.clear()
     state.by_step.clear()
     state.requests = Requests()
@@ -136,7 +137,9 @@ class _Batch:
     def fold(self, entry: Entry, contents: Attachments) -> bool:
         """Answers whether the entry says something of the run itself, too."""
         marks = self._state.clocks.add(entry)
+        # Also those whose time is now doubted: a later entry can tell that a clock had jumped.
         named = mentions(entry, contents) | {one.record for one in marks}
+        # Only the records that these entries mention: a run may have a hundred thousand.
         for record in named - self._state.records.keys():
             self._load(record)
         before, blocked = set(self._state.records), len(self._state.unknown)
@@ -145,6 +148,7 @@ class _Batch:
         new = self._state.records.keys() - before
         self._new |= new
         self._touched |= dict.fromkeys(sorted(named & self._state.records.keys()))
+        # Their record.json lies in this entry's row, and need not be kept twice.
         self._origin |= dict.fromkeys(new, entry.sequence)
         if entry.kind in ("bound", "metric_added") and entry.record in self._state.records:
             self._origin[entry.record] = entry.sequence if contents.record else None
@@ -163,10 +167,12 @@ class _Batch:
                 for number, bound in bounds
             )
             self._write(record, state, current=current)
+        # Once for the batch: it goes through all records of the run.
         if self._forked:
             self._decide_lineage()
 
     def _load(self, record: str) -> None:
+        """What the index holds of the record, to be folded on; nothing where it is new."""
         found = self._connection.execute(
             "SELECT r.state, r.origin, e.record FROM records r "
             "LEFT JOIN entries e ON e.branch = r.branch AND e.sequence = r.origin WHERE r.record = ? AND r.branch = ?",

@@ -21,6 +21,7 @@ _STATES: Final = (
     "LEFT JOIN entries e ON e.branch = r.branch AND e.sequence = r.origin "
 )
 _SHOWN_CANDIDATES: Final = 10
+# Above every instant and sequence, and within SQLite's 64 bits.
 _FOREVER: Final = 2**62
 
 
@@ -66,6 +67,7 @@ def records(connection: sqlite3.Connection, wanted: Selection) -> Page:
     if wanted.until is not None:
         where("r.instant <= ?", micros(wanted.until))
     if wanted.tier is not None:
+        # Framed on both sides: `warm` must not be found in `warm-2`.
         where("instr(r.tiers, ?) > 0", f"\n{wanted.tier}\n")
     if not wanted.all_timelines:
         where("r.current")
@@ -81,6 +83,7 @@ def records(connection: sqlite3.Connection, wanted: Selection) -> Page:
     chosen = " AND ".join(clauses) or "1"
     rows = connection.execute(
         f"{_STATES} WHERE {chosen} ORDER BY {order} LIMIT ?",
+        # One more than is shown tells whether there is a next page.
         (*values, wanted.limit + 1),
     ).fetchall()
     shown = rows[: wanted.limit]
@@ -99,6 +102,7 @@ def held_in(connection: sqlite3.Connection, tier: str, *, but: Collection[str]) 
     rest = "tiers"
     lines = [f"\n{name}\n" for name in dict.fromkeys((tier, *but))]
     for _ in lines:
+        # Taken out one by one: what is empty in the end lies in no other tier.
         rest = f"replace({rest}, ?, '')"
     row = connection.execute(
         f"SELECT count(*), sum({rest} = '') FROM records WHERE pruned IS NULL AND instr(tiers, ?) > 0",  # noqa: S608
@@ -116,6 +120,7 @@ def find(connection: sqlite3.Connection, prefix: str, run: str | None) -> Record
         )
     rows = connection.execute(
         f"{_STATES} WHERE r.record >= ? AND r.record < ? AND (? IS NULL OR r.branch = ?) LIMIT ?",
+        # `g` is the first character behind hex digits: so the index by id serves.
         (text, text + "g", run, run, _SHOWN_CANDIDATES + 1),
     ).fetchall()
     if not rows:

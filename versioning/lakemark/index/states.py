@@ -69,12 +69,14 @@ def from_row(state: str, record: bytes | None) -> RecordState:
 
 def _state(value: dict[str, Any], record: bytes | None) -> RecordState:
     said = value.pop("record")
+    # Most records are as their entry brought them: kept once, in the entry's row.
     if said is None:
         said = parse(record or b"null")
     replicas = [_from_replica(item) for item in value.pop("replicas")]
     for name in ("held_until", "quarantined_at", "pruned_at", "not_before", "not_after"):
         value[name] = None if value[name] is None else from_text(value[name])
     value["recorded_at"] = from_text(value["recorded_at"])
+    # Equal ones are one object: a hundred thousand records have the same few places.
     value["released"] = shared(frozenset(_place(*where) for where in value["released"]))
     value["refused"] = {_place(*where): why for *where, why in value["refused"]}
     value["clock"] = shared(value["clock"])
@@ -98,6 +100,7 @@ class LazyRecords(dict[str, RecordState]):
             state = from_row(*found)
         except ValueError as error:
             raise Corrupt(f"the index can't be read: {error}", advice="Remove its file: it is made anew.") from error
+        # Kept from now on: who asks twice gets the same object, as of a dictionary.
         super().__setitem__(key, state)
         return state
 

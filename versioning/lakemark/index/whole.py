@@ -110,6 +110,7 @@ class Index:
         """
         self._source = source
         for _ in range(_TRIES):
+            # In rounds: the ledger goes on while what it had is taken in.
             tips, known = source.tips(), self._asked(_tips)
             if known == dict(tips):
                 return
@@ -134,11 +135,13 @@ class Index:
                 self._catch_up(source, branch, known.get(branch))
 
     def _catch_up(self, source: Source, branch: str, onto: str | None) -> None:
+        """Takes in one branch, some rows at a time, so that no other process waits long for the file."""
         rows = source.rows(branch, onto=onto)
         if rows is None:
             self._changed(partial(_forget, branch=branch))
             rows, onto = source.rows(branch, onto=None), None
         while rows is not None and (chunk := list(islice(rows, _CHUNK))):
+            # Another process took them in meanwhile; `catch_up` looks again at how far that one is.
             if not self._changed(partial(_extend, branch=branch, rows=chunk, onto=onto)):
                 return
             onto = chunk[-1][0]
@@ -226,6 +229,7 @@ class Index:
             return self._changed(ask)
 
     def _changed(self, ask: Callable[[sqlite3.Connection], T]) -> T:
+        """The answer; of a damaged file once it was made anew. Raises _LockedError where another process keeps it."""
         with self._guard, database.translated(self.path):
             try:
                 return ask(self._present())
@@ -238,6 +242,7 @@ class Index:
             return ask(self._open_one)
 
     def _tried(self, ask: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        """The answer, or `otherwise` where the file or its disk fails: an append must not fail for a cache."""
         with self._guard:
             try:
                 return ask(self._present())
@@ -259,6 +264,7 @@ class Index:
             except LakemarkError:
                 shutil.rmtree(folder, ignore_errors=True)
                 continue
+            # It goes with this index, or with the process: nobody else knows of it.
             self._private = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             if self._connection is not None:
                 self._connection.close()
@@ -285,6 +291,7 @@ class Index:
         """The connection; a new one where another process made the file anew."""
         if self.path != self._shared and time.monotonic() > self._again_at:
             self._come_back()
+        # By inode: a damaged file is replaced by a new one, and who has the old one open would go on with that.
         if self._identity() != self._opened:
             self._open_one.close()
             self._open()
@@ -312,6 +319,7 @@ class Index:
         return found.st_dev, found.st_ino
 
     def _make_anew(self, error: Exception) -> None:
+        """Raises Corrupt where there is nothing to fill it from, or where this process may not write."""
         if self._read_only:
             raise Corrupt(
                 f"the index {self.path} is damaged: {error}",
@@ -322,6 +330,7 @@ class Index:
             raise Corrupt(
                 f"the index {self.path} was damaged ({error}) and is made anew", advice="Give the same command again."
             ) from error
+        # Taken away meanwhile: a disk that damages the new file too must not have us begin for ever.
         source, self._source = self._source, None
         self.catch_up(source)
 
@@ -366,6 +375,7 @@ def _rows(connection: sqlite3.Connection, *, branch: str, after: int) -> list[Ro
 def _extend(connection: sqlite3.Connection, *, branch: str, rows: Iterable[Row], onto: str | None) -> bool:
     with _transaction(connection):
         known = filling.tip(connection, branch)
+        # Inside the transaction: of two processes that read the same rows, one adds them.
         if (known[0] if known else None) != onto:
             return False
         filling.add(connection, branch, rows)
@@ -373,6 +383,7 @@ def _extend(connection: sqlite3.Connection, *, branch: str, rows: Iterable[Row],
 
 
 def _known(connection: sqlite3.Connection, *, run: str) -> KnownRun | None:
+    # One view of all tables, whatever another process writes between the questions.
     connection.execute("BEGIN")
     try:
         return filling.known(connection, run)

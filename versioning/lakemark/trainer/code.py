@@ -31,6 +31,7 @@ def code_version() -> dict[str, str | None] | None:
 
 
 def _starts() -> Iterator[str]:
+    # The program's own folder first: it may be started from anywhere.
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     if main:
         yield os.path.dirname(os.path.abspath(main))
@@ -59,6 +60,7 @@ def _folders(root: str, marker: str) -> tuple[str, str]:
     """Git's folder of this work tree, and the one it shares with others."""
     if os.path.isdir(marker):
         return marker, marker
+    # A file in place of the folder: a linked work tree, or a submodule.
     folder = os.path.join(root, _text(marker).strip().removeprefix("gitdir: "))
     try:
         shared = os.path.join(folder, _text(os.path.join(folder, "commondir")).strip())
@@ -68,6 +70,7 @@ def _folders(root: str, marker: str) -> tuple[str, str]:
 
 
 def _resolved(ref: str, common: str, folder: str) -> str | None:
+    # A linked work tree has references of its own, beside those that all of them share.
     for base in (folder, common):
         try:
             return _text(os.path.join(base, ref)).strip()
@@ -100,4 +103,5 @@ def without_secrets(address: str) -> str:
 
 def _text(path: str) -> str:
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        # Bounded: whatever lies there is read before the training begins.
         return file.read(1_000_000)

@@ -69,6 +69,7 @@ class LakemarkWriter(StorageWriter):
             self.__dict__ |= {name: getattr(self.writer, name) for name in _STAGING if hasattr(self.writer, name)}
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the writer's own
+        # While it is unpickled, in torch's process, there is no writer yet: to ask for that would ask for ever.
         if name.startswith("__") or "writer" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.writer, name)
@@ -78,6 +79,7 @@ class LakemarkWriter(StorageWriter):
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, FBT001 - torch's
         self._rank, self._collective = kwargs.get("rank"), kwargs.get("use_collectives", True)
+        # Writers made for an older torch take no keywords.
         takes = inspect.signature(self.writer.set_up_storage_writer).parameters
         self.writer.set_up_storage_writer(is_coordinator, *args, **(kwargs if "kwargs" in takes else {}))
 
@@ -91,6 +93,7 @@ class LakemarkWriter(StorageWriter):
         return self.writer.write_data(plan, planner)
 
     def finish(self, metadata: Any, results: Any) -> None:  # noqa: ANN401 - torch's
+        # It writes the metadata: before that torch can load nothing of what lies there.
         self.writer.finish(metadata, results)
         with self.run.guarded(self.step):
             self._announce(metadata)
@@ -123,6 +126,7 @@ def _present(metadata: Any) -> set[str]:  # noqa: ANN401 - Metadata
     roles: set[str] = set()
     for name in names:
         words = [_ROLES[word] for word in name.split(".", 2)[:2] if word in _ROLES]
+        # Weights are tensors: a model's state may also hold a number of its own, without any weight.
         if words and (words[0] != "weights" or isinstance(kept[name], TensorStorageMetadata)):
             roles.add(words[0])
     return roles

@@ -58,6 +58,7 @@ class LakemarkCallback(TrainerCallback):
         if state.is_hyper_param_search:
             raise ValueError("the trials of a hyper-parameter search are many runs, not one")
         folder = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
+        # With the model alone no rank writes a random state, and none is waited for.
         several = args.world_size > 1 and not getattr(args, "save_only_model", False)
         self._run.saved(
             folder,
@@ -72,6 +73,7 @@ class LakemarkCallback(TrainerCallback):
         """The newest value of each name since the last save."""
         newest: dict[str, Any] = {}
         for row in reversed(state.log_history):
+            # From the newest row back: what was logged before the last save belongs to that.
             if row.get("step", 0) <= self._since:
                 break
             newest = {name: value for name, value in row.items() if hasattr(value, "__float__")} | newest

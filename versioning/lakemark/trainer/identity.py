@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterator
 from typing import Final
 
+# A save is announced inside the training loop: what is told of it must cost next to nothing, on any file system.
 _MOST_FILES: Final = 256
 _MOST_SECONDS: Final = 0.0004
 _INDEX: Final = ".index"
@@ -50,6 +51,7 @@ def _of_folder(top: str) -> Iterator[tuple[str, str]]:
     until = time.perf_counter() + _MOST_SECONDS
     left = _MOST_FILES
     folders = [("", top)]
+    # The list grows while it is walked: so a level is finished before the next one begins.
     for inside, folder in folders:
         with os.scandir(folder) as entries:
             for entry in entries:

@@ -25,6 +25,7 @@ def _family() -> tuple[Any, Any, Any]:
         try:
             plugins, callbacks = import_module(f"{fabric}.plugins"), import_module(f"{trainer}.callbacks")
         except ModuleNotFoundError as error:
+            # Something that the package itself needs is missing: to go on with the other one would hide that.
             if (error.name or "").partition(".")[0] != fabric.partition(".")[0]:
                 raise
         else:
@@ -79,6 +80,7 @@ class LakemarkCheckpointIO(_CheckpointIO):
         self._writes.teardown()
 
     def _announce(self, checkpoint: Any, path: str, *, step: int) -> None:  # noqa: ANN401 - theirs
+        # The same path again is a save that was written over: that one is announced.
         if self._announced is not None and self._announced[0] == step and self._announced[1] != path:
             return
         self.run.saved(
@@ -101,6 +103,7 @@ class _Metrics(_Callback):
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:  # noqa: ANN401, ARG002 - theirs
         try:
             self._by_step[checkpoint["global_step"]] = {k: float(v) for k, v in trainer.callback_metrics.items()}
+            # In order of the saves: what is left over is of steps whose file was never written, or is written long ago.
             for step in list(self._by_step)[: -self._MOST]:
                 del self._by_step[step]
         except Exception:  # noqa: BLE001, S110 - a save without metrics is still a save

@@ -21,6 +21,7 @@ from lakemark.trainer.together import make_folders, share
 
 SPOOL_FORMAT: Final = "lakemark.spool/1"
 _REMOTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+# Names that `run_for` of `model.values.names` leaves as they are; training code does not load that module.
 _RUN: Final = re.compile(r"(?=.{1,63}\Z)(?!site\Z)(?!x-[0-9a-f]+\Z)(?!.*\.lock\Z)[a-z0-9]+([._-][a-z0-9]+)*", re.ASCII)
 
 
@@ -76,6 +77,7 @@ class Run:
         """
         path = _run_file(name, environ)
         found = _read(path)
+        # LAKEMARK_RUN_FILE names one file for all that a shell starts: saves would land in another run.
         if found["run"] not in (name, _mapped(name)):
             raise RunNotOpened(
                 f"{path} is of the run {found['run']!r}, not of {name!r}; set LAKEMARK_RUN_FILE to its own"
@@ -87,6 +89,7 @@ class Run:
             data=tuple(found["data"]),
             _spool=_nearest(found["spool"], path),
             _resume=found.get("resume"),
+            # Once, before the loop: no save waits for Git's files.
             _code=code_version(),
             _clock=environ.get("LAKEMARK_CLOCK") if found.get("clock") == "simulated" else None,
         )
@@ -144,6 +147,7 @@ class Run:
                 about["present"] = sorted({str(role) for role in present})
             if ranks is not None:
                 about["ranks"] = {"world": int(ranks.world), "files": [str(name) for name in ranks.files]}
+            # The other ranks may still be writing: only the first one's files are told.
             rank_files = about["ranks"]["files"] if ranks is not None and ranks.world > 1 else ()
             self._announce(path, step, about, rank_files=rank_files)
 
@@ -167,7 +171,9 @@ class Run:
         if _REMOTE.match(place):
             raise ValueError("it was saved to an object store, not to a file system of this node")
         place = os.path.abspath(place)
+        # Taken now: what is written over the checkpoint before the node takes it is found by this.
         identity = identity_of(place, rank_files=rank_files)
+        # Who never asked where to go on from began afresh, whatever the run file said.
         resumed = self._resume["timeline"] if self._resume is not None and self._resume_was_read else None
         announcement = {
             "format": SPOOL_FORMAT,
@@ -182,6 +188,7 @@ class Run:
             **({} if identity is None else {"identity": identity}),
         }
         self._announced += 1
+        # With time and number: no announcement meets another in its name, whichever thread or process makes it.
         writer = f"{os.getpid()}-{threading.get_ident()}"
         self._put(f"{number}-{writer}-{time.time_ns()}-{self._announced}", json.dumps(announcement))
 
@@ -201,6 +208,7 @@ class Run:
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except FileNotFoundError:
+            # Nobody has announced anything in this run yet.
             make_folders(self._spool)
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
@@ -241,6 +249,7 @@ class Run:
         except Exception:  # noqa: BLE001 - what a caller's value says of itself may fail, too
             said = text
         try:
+            # In ASCII: a trainer's stderr may have any encoding, and one that can't say a letter raises.
             line = f"lakemark: {said[:500]}; training goes on, and this is said once\n"
             sys.stderr.write(line.encode("ascii", "backslashreplace").decode())
         except Exception:  # noqa: BLE001, S110 - a closed stderr must not end a training run
@@ -252,6 +261,7 @@ def _number(value: Any) -> float | None:  # noqa: ANN401 - anything that float()
         number = float(value)
     except Exception:  # noqa: BLE001 - whatever a framework's scalar raises
         return None
+    # JSON has neither NaN nor infinity.
     return number if math.isfinite(number) else None
 
 
@@ -286,6 +296,7 @@ def _site(environ: Mapping[str, str]) -> str | None:
 
 
 def _read(path: str) -> dict[str, Any]:
+    """The run file. Raises RunNotOpened."""
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
@@ -300,6 +311,7 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _wrong(found: Mapping[str, Any]) -> str | None:
+    """What is wrong with it, in words; None where nothing is."""
     resume = found.get("resume")
     rules: dict[str, Callable[[], bool]] = {
         "run": lambda: isinstance(found.get("run"), str),
@@ -331,4 +343,5 @@ def _nearest(spool: str, run_file: str) -> str:
 
 
 def _mapped(name: str) -> str:
+    """A name that is none of a run becomes one by its hex digits: any two stay different, and it is a file's name."""
     return name if _RUN.fullmatch(name) else "x-" + name.encode().hex()

@@ -16,7 +16,9 @@ def share(path: str) -> None:
         return
     found = os.stat(path)
     rights = stat.S_IMODE(found.st_mode)
+    # The owner's three bits, moved to where the group's are.
     rights |= (rights & stat.S_IRWXU) >> 3 | (stat.S_ISGID if stat.S_ISDIR(found.st_mode) else 0)
+    # Of another account's file the system would refuse it.
     if found.st_uid == os.geteuid():
         os.chmod(path, rights)
 

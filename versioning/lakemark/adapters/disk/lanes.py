@@ -19,6 +19,7 @@ def at_once(works: Sequence[Callable[[], T]]) -> list[T]:
     for lane in lanes:
         lane.thread.join()
     for lane in lanes:
+        # Once all have ended: nothing goes on behind the back of who catches it.
         if lane.error is not None:
             raise lane.error
     return [answer for lane in lanes for answer in lane.answers]

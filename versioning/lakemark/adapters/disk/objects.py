@@ -42,6 +42,7 @@ class Names:
     @classmethod
     def of(cls, found: Iterable[tuple[str, int]], *, limit: int | None) -> Self:
         """What `Blobs.each` found; not complete where there is more than `limit`."""
+        # One more than the limit tells whether there are more.
         sizes = dict(islice(found, None if limit is None else limit + 1))
         complete = limit is None or len(sizes) <= limit
         return cls(dict(islice(sorted(sizes.items()), limit)), complete=complete)

@@ -125,6 +125,7 @@ def _not_found(message: str, about: str) -> NotFound:
 
 
 def _failed(seen: str, message: str) -> LakemarkError:
+    # An action file that can't be read makes lakeFS answer 500 to every commit on its branch: no server trouble.
     if "_lakefs_actions" in message:
         return Refused(seen, advice="Mend that action file in the data repository: it stops everything on its branch.")
     if "validation error" in message:
@@ -135,6 +136,7 @@ def _failed(seen: str, message: str) -> LakemarkError:
 def _forbidden(seen: str, message: str, *, known: bool) -> LakemarkError:
     if not known:
         return Denied(seen, advice="Check LAKEFS_ACCESS_KEY_ID and LAKEFS_SECRET_ACCESS_KEY.")
+    # 403 says both "not you" and "nobody": only the words tell.
     if "protected" in message or "read-only" in message or "default branch" in message:
         return Refused(seen, advice="The repository protects it: choose another branch, or ask who owns the rule.")
     return Denied(seen, advice="The lakeFS user has no right to do this: ask who runs the server.")

@@ -40,6 +40,7 @@ _NONCE: Final = re.compile(r"[A-Za-z0-9_-]{4,64}", re.ASCII)
 _NONCE_LINE: Final = re.compile(r"^# nonce: ([A-Za-z0-9_-]{4,64})$", re.ASCII | re.MULTILINE)
 _ATTEMPTS: Final = 5
 _PAUSE_SECONDS: Final = 0.25
+# 403: a protection rule, or no right to it. 412: a hook of the repository said no.
 _REFUSALS: Final = (errors.FORBIDDEN, errors.PRECONDITION_FAILED)
 
 _GUARD: Final = """\
@@ -97,7 +98,9 @@ class Pins:
     def make(self, repository: str, commit: str, *, branch: str, nonce: str) -> MadePin:
         """See `DataVersions.pin`. Raises Conflict where the name is taken by anything but this pin."""
         _names(branch, nonce)
+        # Raises where there is no such commit, before anything is made for it.
         self._server.commit(repository, commit)
+        # Then in rounds, each by what stands there now: other processes may be making, or releasing, the same pin.
         open_rule, unguarded = self._protect(repository), None
         for _ in range(_ATTEMPTS):
             standing = self._standing(repository, commit, branch)
@@ -115,6 +118,7 @@ class Pins:
             if standing.guard_nonce == nonce:
                 unguarded = unguarded or self._let_go(repository, branch, standing.head, commit=commit)
             self._server.drop_branch(repository, _making(branch), expect=(errors.NOT_FOUND, *_REFUSALS))
+            # Last, since it may wait for seconds: a server takes up to six until a new rule holds.
             why = unguarded or open_rule or self._unprotected(repository, branch) or ""
             return MadePin(
                 repository=repository,
@@ -130,6 +134,7 @@ class Pins:
 
     def seen(self, repository: str, pins: Sequence[PinAsked], *, tries: Collection[str]) -> Mapping[str, PinSeen]:
         """See `DataVersions.pins_seen`."""
+        # One listing for all of them: asking for each of a thousand pins would take longer than a call may.
         heads = self._server.branches(repository, prefix="pin-", hidden=True)
         ruled, released = self._has_rule(repository), self._server.written(repository, RELEASED)
         found = {pin.branch: self._seen(repository, pin, heads, ruled=ruled, released=released) for pin in pins}
@@ -147,6 +152,7 @@ class Pins:
             found[name] = replace(one, tried=True)
         if open_server is None:
             return found
+        # One that was let go tells of all: this server runs no actions.
         weak = {
             name: replace(one, strength=Strength.PLAIN, why=open_server, tried=True)
             for name, one in found.items()
@@ -186,6 +192,7 @@ class Pins:
         """See `DataVersions.unpin`. Conflict where the branch is no pin of `commit`, Refused for another nonce."""
         _names(branch, nonce)
         standing = self._standing(repository, commit, branch)
+        # A 404 of one branch may be a gateway's: a pin that still stands must not be noted as released.
         if standing is None and branch in self._server.branches(repository, prefix=branch, hidden=True):
             raise StoreUnavailable(
                 f"branch {branch} of {quoted(repository)} is listed and can't be had",
@@ -193,6 +200,7 @@ class Pins:
             )
         if standing is not None:
             if standing.guard_nonce is not None:
+                # Before the branch is deleted: the guard looks for the marker then, and only then opens.
                 self._mark(repository, commit, branch=branch, nonce=nonce, reason=reason)
             answer = self._server.drop_branch(repository, branch, expect=(errors.NOT_FOUND, errors.PRECONDITION_FAILED))
             if answer.status == errors.PRECONDITION_FAILED:
@@ -225,6 +233,7 @@ class Pins:
         found, why = self._guarded(repository, commit, branch=branch, nonce=nonce)
         if found is None:
             return why
+        # From here to the next branch only making-<pin> keeps the data.
         gone = self._server.drop_branch(repository, branch, expect=(errors.NOT_FOUND, *_REFUSALS))
         if gone.status in _REFUSALS:
             return f"the repository does not let the plain branch go: {gone.message}"
@@ -271,10 +280,12 @@ class Pins:
         return None, None
 
     def _commit_guard(self, repository: str, making: str, commit: str, nonce: str) -> str | None:
+        # 400 to a commit: nothing is staged, since another process has committed the same file.
         gone, unchanged = errors.NOT_FOUND, errors.BAD_REQUEST
         wrote = self._server.upload(repository, making, GUARD_PATH, guard(nonce), expect=(gone, *_REFUSALS))
         if wrote.status in _REFUSALS:
             return f"the repository refused the guard's file: {wrote.message}"
+        # Another process finished and dropped the branch: the caller looks at what stands now.
         if wrote.status == gone:
             return None
         answer = self._server.record(
@@ -284,6 +295,7 @@ class Pins:
             metadata={"lakemark": "pin", "lakemark_data_commit": commit},
             expect=(gone, unchanged, *errors.RACES, *_REFUSALS),
         )
+        # Told that it was the slower one: the faster one's commit may take a moment to be seen.
         if answer.status in errors.RACES and not self.left(repository, making, commit):
             raise errors.error_for(answer.status, answer.message, about=f"committing to branch {making}")
         if answer.status in _REFUSALS:
@@ -312,6 +324,7 @@ class Pins:
         """The nonce of the guard at `head`, if it is one: its parent is `commit`, and only our file differs."""
         if self._server.commit(repository, head).parents != (commit,):
             return None
+        # Two tell one from more; the difference to a branch that was moved may be millions.
         differences = self._server.differences(repository, commit, head, page=2)
         if [path for _, path in differences] != [GUARD_PATH]:
             return None
@@ -320,6 +333,7 @@ class Pins:
             return None
         content = b"".join(self._server.body(answer.value))
         found = _NONCE_LINE.search(content.decode(errors="replace"))
+        # Byte for byte: one that somebody edited may let everything through.
         return found[1] if found and content == guard(found[1]) else None
 
     def _mark(self, repository: str, commit: str, *, branch: str, nonce: str, reason: str) -> None:
@@ -342,6 +356,7 @@ class Pins:
 
     def _first_commit(self, repository: str, commit: str) -> str:
         """The first commit by first parents, found by halving the distance to it."""
+        # lakeFS can step back so many parents, but not name the first one.
         nearest, beyond = 0, 1
         while self._server.back(repository, commit, beyond) is not None:
             nearest, beyond = beyond, beyond * 2
@@ -372,6 +387,7 @@ class Pins:
                 return f"the repository's protection rules may not be read: {error}"
             if PATTERN in patterns:
                 return None
+            # With the tag that was read, so that a rule which somebody adds meanwhile is not lost.
             answer = self._server.protect(repository, [*patterns, PATTERN], only_if=tag, expect=_REFUSALS)
             if answer.status == errors.FORBIDDEN:
                 return f"the repository's protection rules may not be changed: {answer.message}"

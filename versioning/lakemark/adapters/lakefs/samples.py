@@ -15,6 +15,7 @@ Page: TypeAlias = Callable[[str, str, int], tuple[list[Object], bool]]
 _T = TypeVar("_T")
 _WHOLE_PAGE: Final = 1000
 _SHORT_PAGE: Final = 50
+# Behind every path that begins alike: no character is higher.
 _LAST: Final = "\U0010ffff"
 _MOST_GROUPS: Final = 64
 _REQUESTS_AT_LEAST: Final = 64

@@ -28,6 +28,7 @@ from lakemark.ports.data import DataCommit
 CHUNK_BYTES: Final = 1 << 20
 SILENT_SECONDS: Final = 15.0
 _OK: Final = 200
+# By how the client names its calls: a write whose answer got lost may have been done, and is not sent again.
 _READS: Final = ("get_", "list_", "log_", "diff_", "stat_")
 _REMEMBERED: Final = 32
 """Pages of history, of 1000 commits each: some 20 MB."""
@@ -177,6 +178,7 @@ class LakeFSServer:
         if _is_silence(error) and until is not None and now >= until:
             return errors.too_slow(self.endpoint, about)  # our time is over: of the server's silence that says nothing
         if _is_silence(error):
+            # For every thread: else each of them would wait as long for the same silence.
             self._silent_until = time.monotonic() + SILENT_SECONDS
         return errors.unreachable(self.endpoint, error)
 
@@ -184,6 +186,7 @@ class LakeFSServer:
         """The commit with this full id. Raises Usage for anything shorter, NotFound."""
         about = f"commit {full(commit)} of data repository {quoted(repository)}"
         found = plain_commit(self.ask(self.client.commits_api.get_commit, repository, commit, about=about).value)
+        # Where there is no such commit, lakeFS answers with what a branch or tag of that name stands for.
         if found.id != commit:
             raise NotFound(f"{about}: there is none", advice="A branch or tag has that name: ask for it by another.")
         return found
@@ -215,6 +218,7 @@ class LakeFSServer:
         full(commit)
         start, fresh = commit, 0
         while True:
+            # By the commit that a page begins at: what lies before a commit never changes.
             key = (repository, start, self.page)
             found = self._pages.get(key) if remembered else None
             commits, more = found or self._history_page(repository, start)
@@ -276,6 +280,7 @@ class LakeFSServer:
                 repository,
                 left,
                 right,
+                # The two commits themselves: three dots would begin at their common ancestor.
                 type="two_dot",
                 after=after,
                 amount=page or self.page,
@@ -307,6 +312,7 @@ class LakeFSServer:
         """An object's answer before its bytes are read: a urllib3 response, or the status 404, 410 or 416."""
         named = {"range": byte_range} if byte_range else {}
         return self.ask(
+            # Not preloaded: the client would read it whole, and leave a temporary file of it behind.
             self.client.objects_api.get_object, repository, full(commit), path, _preload_content=False,
             about=f"{quoted(path)} in {commit} of data repository {quoted(repository)}",
             expect=(errors.NOT_FOUND, errors.GONE, errors.RANGE_NOT_SATISFIABLE), **named,
@@ -319,6 +325,7 @@ class LakeFSServer:
         except urllib3.exceptions.HTTPError as error:
             raise errors.unreachable(self.endpoint, error) from error
         finally:
+            # Not given back for the next request: what was not read of it would be taken for that one's answer.
             response.close()
 
     def upload(self, repository: str, branch: str, path: str, content: bytes, *, expect: tuple[int, ...] = ()) -> Said:
@@ -353,6 +360,7 @@ class LakeFSServer:
     def staged(self, repository: str, branch: str) -> bool:
         """Whether the branch has uncommitted changes."""
         about = f"uncommitted changes of branch {quoted(branch)} of data repository {quoted(repository)}"
+        # One is enough to say that there are some.
         answer = self.ask(self.client.branches_api.diff_branch, repository, branch, amount=1, about=about)
         return bool(answer.value.results)
 
@@ -380,6 +388,7 @@ class LakeFSServer:
         """The protected patterns, and the list's ETag: empty where there is none yet."""
         about = f"protection rules of data repository {quoted(repository)}"
         call = self.client.repositories_api.get_branch_protection_rules
+        # With the headers: the ETag is in them alone.
         rules, _status, headers = self.ask(call, repository, about=about, _return_http_data_only=False).value
         return [str(rule.pattern) for rule in rules], str(headers.get("ETag") or "")
 

@@ -122,6 +122,7 @@ class LakeFSVersions:
         made = self._server.make_branch(repository, name, commit, hidden=False, expect=(errors.CONFLICT,))
         if made.ok:
             return
+        # Taken: by an earlier try of the same call, or by somebody else.
         head = self._server.head(repository, name)
         if head != commit:
             raise Conflict(
@@ -164,6 +165,7 @@ class LakeFSVersions:
             )
         for _ in range(_ATTEMPTS):
             before = self._server.commit(repository, head)
+            # What an earlier try made, whose answer got lost, is the answer again.
             mine = before.metadata.get(_RESTORES) == commit and before.message == message
             if mine and before.meta_range == target.meta_range:
                 return before.id
@@ -222,6 +224,7 @@ class LakeFSVersions:
         ask = partial(self._server.objects, repository, commit, prefix=prefix)
         found, more = ask()
         yield from found
+        # A page without objects that says there is more would be asked for without an end.
         while more and found:
             found, more = ask(after=found[-1][0])
             yield from found
@@ -255,6 +258,7 @@ class LakeFSVersions:
 
     def _lost(self, repository: str, commit: str, path: str, size_bytes: int) -> bool:
         """Whether the object's first byte can't be read. An empty object has none: it is asked for whole."""
+        # A byte, not the name: lakeFS lists an object whose bytes were collected, and finds out when they are asked for.
         answer = self._server.opened(repository, commit, path, byte_range="bytes=0-0" if size_bytes else None)
         if not answer.ok:
             return True

@@ -44,6 +44,7 @@ def why_not(announcement: Path, paths: Sequence[Path], *, inside: Sequence[Path]
         wrote = os.lstat(announcement)
     except FileNotFoundError:
         return None  # somebody else was faster
+    # Root may read everything: there is nothing that it could have shown to itself this way.
     if wrote.st_uid == 0:
         return None
     account = _Account(wrote.st_uid, _groups(wrote.st_uid, wrote.st_gid))

@@ -25,6 +25,7 @@ def alone(directory: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):  # others' things are in it: they tidy up
+            # While it is held: who waits for it sees then that it is no longer the one of that name, and opens anew.
             os.unlink(folder / _LOCK)
             os.rmdir(folder)
         os.close(descriptor)

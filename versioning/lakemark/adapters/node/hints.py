@@ -33,6 +33,7 @@ class FolderLookout:
     def __init__(self, *, hints: bool = True) -> None:
         self._hints = hints
         self._lock = threading.Lock()
+        # So that other threads can end `wait`; neither end ever blocks.
         self._ear, self._mouth = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._heard: set[Path] = set()
         self._wanted: tuple[tuple[Path, tuple[int, int]], ...] = ()
@@ -64,6 +65,7 @@ class FolderLookout:
     def wait(self, seconds: float) -> frozenset[Path]:
         select.select([self._ear], [], [], max(0.0, seconds))
         with suppress(BlockingIOError):
+            # All that came: one look answers any number of hints.
             os.read(self._ear, _DRAINED_BYTES)
         with self._lock:
             found = frozenset(self._heard)
@@ -159,6 +161,7 @@ class _Follower:
     def _note(self, changes: set[tuple[int, str]]) -> None:
         found = set()
         for kind, name in changes:
+            # Of the folder itself, or of something right in it.
             folder = self._folders.get(name) or self._folders.get(os.path.dirname(name))
             if folder is not None:
                 found.add(folder)

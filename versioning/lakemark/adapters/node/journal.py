@@ -45,6 +45,7 @@ CREATE TABLE IF NOT EXISTS tips (
 ) WITHOUT ROWID, STRICT;
 CREATE TABLE IF NOT EXISTS looks (key TEXT PRIMARY KEY, at TEXT NOT NULL) WITHOUT ROWID, STRICT;
 """
+# A row without a mark is of an older version's journal, which had none: one that has it comes first.
 _KNOWN: Final = (
     "SELECT record, ctime_ns, digest, seen_day, mark FROM known_files "
     "WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ? AND mark IN (?, '') ORDER BY mark DESC"
@@ -71,6 +72,7 @@ _CONFIRM: Final = (
 _REMEMBER: Final = "INSERT OR REPLACE INTO known_files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 # An inode's number is one file's at a time. Numbers that don't stay (0) say nothing.
 _OTHERS: Final = "DELETE FROM known_files WHERE device = ? AND inode = ? AND inode <> 0"
+# On from the last key, not by an offset: rows come and go between two pages.
 _UNSEEN: Final = (
     "SELECT seen_day, device, inode, size_bytes, mtime_ns, mark, place FROM known_files WHERE seen_day < ? AND place <> x'' "
     "AND (seen_day, device, inode, size_bytes, mtime_ns, mark) > (?, ?, ?, ?, ?, ?) "
@@ -139,6 +141,7 @@ class SqliteJournal:
             for file in files
         ]
         with self._writing() as connection:
+            # What had these inodes before goes first: a number given again must not make a new file pass for one that was kept.
             connection.executemany(_OTHERS, [row[:2] for row in rows])
             connection.executemany(_REMEMBER, rows)
 
@@ -175,6 +178,7 @@ class SqliteJournal:
             row = connection.execute(_KNOWN, _key(file)).fetchone()
             if row is None or not _in_doubt(replace(file, digest=""), row):
                 return  # somebody else was faster
+            # With the row's own mark, which an older journal left empty.
             this = (*_key(file)[:4], row[4])
             if row[2] == file.digest:
                 connection.execute(_CONFIRM, (_signed(file.ctime_ns), *this))
@@ -189,6 +193,7 @@ class SqliteJournal:
                 rows = connection.execute(_UNSEEN, (_day(before), *after)).fetchall()
             for _, device, inode, size_bytes, mtime_ns, mark, place in rows:
                 yield KnownFile(
+                    # Back from what `_signed` made of it.
                     device=device % (2 * _SIGN),
                     inode=inode % (2 * _SIGN),
                     size_bytes=size_bytes,
@@ -242,7 +247,7 @@ class SqliteJournal:
 
     def forget_looks(self, prefix: str, *, before: datetime) -> None:
         with self._writing() as connection:
-            # Instants as texts are in order of time.
+            # Instants as texts are in order of time. No key goes on with the last character of Unicode, so it ends the range.
             connection.execute(
                 "DELETE FROM looks WHERE key >= ? AND key < ? AND at < ?", (prefix, f"{prefix}􏿿", to_text(before))
             )
@@ -294,6 +299,7 @@ class SqliteJournal:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: all of it is there after a kill, or nothing."""
         with self._writable() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -317,6 +323,7 @@ class SqliteJournal:
 
     def _for_reading(self) -> sqlite3.Connection | None:
         """None where that can't be had either, or the file is of another version."""
+        # As an address, which alone can say `mode=ro`: a disk that takes nothing refuses to open it for writing.
         address = f"{self._path.absolute().as_uri()}?mode=ro"
         try:
             connection = sqlite3.connect(
@@ -325,6 +332,7 @@ class SqliteJournal:
         except sqlite3.OperationalError:
             return None
         try:
+            # Another version's tables answer other questions, and a disk that takes nothing can't have them brought up to date.
             if connection.execute("PRAGMA user_version").fetchone() == (VERSION,):
                 return connection
         except sqlite3.OperationalError:
@@ -333,8 +341,10 @@ class SqliteJournal:
         return None
 
     def _for_writing(self) -> sqlite3.Connection:
+        """Raises sqlite3.OperationalError where the disk takes nothing, or another process keeps the file."""
         connection = sqlite3.connect(self._path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
         try:
+            # Before the transaction: within one SQLite does not change how it logs.
             _keep_a_log(connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN IMMEDIATE")
@@ -346,6 +356,8 @@ class SqliteJournal:
         return connection
 
     def _make_tables(self, connection: sqlite3.Connection) -> None:
+        """Brings the file to this version, inside the caller's transaction. Raises Misconfigured for a newer one."""
+        # Under the write lock: of two processes that open a new or old file at once, the second finds it done.
         (found,) = connection.execute("PRAGMA user_version").fetchone()
         if found > VERSION:
             raise Misconfigured(

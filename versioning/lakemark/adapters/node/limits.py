@@ -8,6 +8,7 @@ import platform
 from collections.abc import Iterator
 from typing import Final
 
+# The C library has no call for it: the kernel's number by machine; the other values are those of linux/ioprio.h.
 _IOPRIO_SET: Final = {"x86_64": 251, "aarch64": 30, "riscv64": 30, "ppc64le": 273, "s390x": 282}
 _WHO_PROCESS: Final = 1
 _CLASSES: Final = {"best-effort": 2, "idle": 3}
@@ -36,6 +37,7 @@ def _processors(cpus: int) -> Iterator[str]:
 
 
 def _priority(nice: int) -> Iterator[str]:
+    # It is as low already: only root may raise it, and whoever started us so meant it.
     if os.getpriority(os.PRIO_PROCESS, 0) >= nice:
         return
     try:

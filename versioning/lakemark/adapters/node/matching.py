@@ -90,6 +90,7 @@ def _walk(folder: str | Path, prefix: str) -> Iterator[tuple[str, tuple[object, 
         path = prefix + entry.name
         if not entry.is_dir(follow_symlinks=False):
             yield path, _shape_of(entry.path)
+        # As a manifest has it: only an empty directory is named, the others by what lies in them.
         elif os.listdir(entry.path):
             yield from _walk(entry.path, path + "/")
         else:

@@ -64,6 +64,7 @@ def swap(draft_at: Path, path: Path) -> bool:
     try:
         rename_new(draft_at, path)
     except FileExistsError:
+        # In one step: a trainer that looks between two would find no pointer, and begin anew.
         exchanged = exchange(draft_at, path)
         if not exchanged:
             raise
@@ -97,6 +98,7 @@ def _same(source: str, target: str) -> bool:
     if stat.S_ISLNK(one.st_mode):
         return os.readlink(source) == os.readlink(target)
     if stat.S_ISREG(one.st_mode):
+        # One file under two names: what is written through one changes the other.
         if os.path.samestat(one, other) or one.st_size != other.st_size:
             return False
         return filecmp.cmp(source, target, shallow=False)

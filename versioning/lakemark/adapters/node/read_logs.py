@@ -40,11 +40,13 @@ def summary(spool: Path, attempt: str, *, repository: str, commit: str) -> dict[
             exact = False
             continue
         rows |= here
+        # A full list may have left some out.
         exact = exact and len(here) < _KEPT
     if not reads:
         return None
     kept = sorted(rows)[:_KEPT]
     exact = exact and len(rows) <= _KEPT
+    # Digests are spread evenly: how far the 1024th smallest lies from zero tells how many there are in all.
     objects = len(kept) if exact or len(kept) < _KEPT else round((_KEPT - 1) / (kept[-1] / 2 ** (8 * _DIGEST_BYTES)))
     said: list[JSON] = [rows[number] for number in kept]
     return {"objects": objects, "exact": exact, "reads": reads, "digest": digest(said)}

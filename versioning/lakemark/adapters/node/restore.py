@@ -44,6 +44,7 @@ KEPT: Final = "kept"
 def restore_tree(target: Path, manifest: Manifest, fetch: Fetch, *, tag: str, progress: Progress) -> Restored:
     """See `ports.Workspace.restore`."""
     with staged(target, tag) as (place, tree, again):
+        # The kill fell between the rename and the end: it is all there, or somebody has put something else there since.
         if again and place.exists() and any(place.iterdir()):
             if matches(place, manifest, progress=progress):
                 return _restored(place, manifest, {KEPT: len(manifest.regular)})
@@ -59,6 +60,7 @@ def restore_tree(target: Path, manifest: Manifest, fetch: Fetch, *, tag: str, pr
 def staged(target: Path, tag: str) -> Iterator[tuple[Path, Path, bool]]:
     """The target with links in it followed, the tree to prepare, and whether this very restore was begun before."""
     with os_errors(target):
+        # Links are followed once, here: the rename would else replace the link itself, not what it leads to.
         target = Path(os.path.realpath(target))
         staging = staging_of(target)
         refuse_inside_ours(target)
@@ -74,8 +76,10 @@ def show(tree: Path, target: Path, manifest: Manifest) -> None:
     """Makes the tree durable and gives it the target's name, in one step. No directory has more rights than it was saved with."""
     for folder, _, _ in os.walk(tree, topdown=False):
         wanted = manifest.folders.get(os.path.relpath(folder, tree), 0o755)
+        # From the deepest up: one that lost its own rights could not be entered any more.
         os.chmod(folder, stat.S_IMODE(os.lstat(folder).st_mode) & wanted)
     make_durable(tree)
+    # An empty directory there is replaced by the rename; the rights that its owner gave it stay.
     if target.is_dir():
         os.chmod(tree, stat.S_IMODE(target.stat().st_mode))
     os.rename(tree, target)
@@ -127,9 +131,11 @@ class Work:
                 for future in futures:
                     future.result()
             finally:
+                # After a failure it keeps the others from beginning, while the pool waits for those at work.
                 self._stop.set()
 
     def _make(self, file: File) -> None:
+        """An empty directory or a link, as the manifest has it; what else has the name goes."""
         with self.parent(file) as (parent, name):
             try:
                 if file.type is FileType.DIRECTORY:
@@ -137,6 +143,7 @@ class Work:
                 else:
                     os.symlink(str(file.target), name, dir_fd=parent)
             except FileExistsError:
+                # Of an earlier try that was killed, or of somebody who can write here: only what it must be stays.
                 found = os.lstat(name, dir_fd=parent)
                 same = (
                     stat.S_ISDIR(found.st_mode) if file.type is FileType.DIRECTORY else self._leads(parent, name, file)
@@ -153,6 +160,7 @@ class Work:
             return False
 
     def _restore(self, file: File) -> None:
+        """Raises NoReplica, SourceDamaged or StoreUnavailable where no candidate gave it, and our own disk's error."""
         if self._stop.is_set():
             return
         with self.parent(file) as (parent, name), buffer_for(file.size_bytes) as buffer:
@@ -178,8 +186,10 @@ class Work:
             raise none_left(file, failures)
 
     def _copy(self, stream: VerifiedStream, descriptor: int, buffer: memoryview) -> None:
+        """Writes the stream's bytes, durably. Raises OwnDiskError, and what the stream raises where they are wrong."""
         while True:
             if self._stop.is_set():
+                # As if it was our own disk's fault: else the next candidate would be tried, although nobody wants it any more.
                 raise OwnDiskError from StoreUnavailable("the restore was stopped", advice="Call it again: it goes on.")
             count = stream.readinto(buffer)
             with own_disk():
@@ -190,6 +200,7 @@ class Work:
             os.fsync(descriptor)
 
     def _there(self, parent: int, name: str, file: File, buffer: memoryview) -> bool:
+        """Whether an earlier try left the file whole, byte for byte; what else has the name goes."""
         try:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
         except FileNotFoundError:
@@ -202,7 +213,9 @@ class Work:
             fits = stat.S_ISREG(found.st_mode) and found.st_size == file.size_bytes
             if fits and bool(found.st_mode & stat.S_IXUSR) == file.executable:
                 with suppress(Corrupt):
+                    # By its bytes: a size that fits is also that of a file whose end was never written.
                     drain(VerifiedStream(stream, file, part_size_bytes=self.manifest.part_size_bytes), buffer)
+                    # Whoever wrote it was perhaps killed before he flushed it.
                     os.fsync(descriptor)
                     return True
         os.unlink(name, dir_fd=parent)
@@ -262,6 +275,7 @@ def _own_file(parent: int, name: str, file: File) -> Iterator[int]:
     """A new file for one candidate's bytes; gone again if anything goes wrong."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with own_disk():
+        # Exclusive: nothing of a candidate whose bytes were wrong stays in it, and no link of that name is followed.
         descriptor = os.open(name, flags, file.rights, dir_fd=parent)
     try:
         yield descriptor
@@ -278,6 +292,7 @@ def none_left(file: File, failures: list[LakemarkError]) -> LakemarkError:
     # A candidate that failed twice in one way is named once.
     tried = "; ".join(dict.fromkeys(f"{failure.kind}: {failure}" for failure in failures)) or "there was no candidate"
     said = f"{quoted(file.path)} could not be had from any replica: {tried}"[:1000]
+    # First: a replica that can't be reached now may be sound, whatever the others gave.
     if any(isinstance(failure, StoreUnavailable) for failure in failures):
         return StoreUnavailable(said, advice="Call it again when the tiers answer.")
     kind = SourceDamaged if any(isinstance(failure, Corrupt) for failure in failures) else NoReplica

@@ -41,10 +41,12 @@ def restore_parts(
             return done
         work = Work(tree=tree, manifest=manifest, fetch=fetch, progress=progress)
         require_space(tree, sum(file.size_bytes for file in whole), sparse=sparse.paths)
+        # The whole files first: the index among them says which bytes of the others are wanted.
         work.run(whole)
         parts = _Parts(work=work, sparse=sparse)
         partly, plan = _planned(manifest, sparse, tree)
         bytes_there = {file.path: sum(part.length for part in plan[file.path]) for file in partly}
+        # Asked again: only now is it known how much of the other files is wanted.
         size_bytes = sum(file.size_bytes for file in whole) + sum(bytes_there.values())
         require_space(tree, size_bytes, sparse=sparse.paths)
         parts.run(partly, plan)
@@ -152,6 +154,7 @@ class _Parts:
                     os.close(descriptor)
                     descriptor = os.open(name, _FLAGS | os.O_EXCL, mode, dir_fd=parent)
                 if found.st_size != file.size_bytes:
+                    # Of another size it is none of ours: to nothing first, so that it is all holes when it gets its own.
                     os.ftruncate(descriptor, 0)
                 os.ftruncate(descriptor, file.size_bytes)
                 os.fsync(descriptor)
@@ -205,6 +208,7 @@ def _copy(stream: BinaryIO, descriptor: int, part: _Part, *, buffer: memoryview,
             break
         digest.update(buffer[:got])
         with own_disk():
+            # Before it is compared: what turns out wrong is written over by the next candidate, and without one nothing is shown.
             _write_at(descriptor, buffer[:got], at)
         at += got
     if at != end or digest.hexdigest() != part.digest:
@@ -223,4 +227,5 @@ def _write_at(descriptor: int, data: memoryview, offset: int) -> None:
 
 
 def _right(descriptor: int, part: _Part, buffer: memoryview) -> bool:
+    """Whether the part lies there already, by its digest: zeros of a hole have another one."""
     return digest_part(descriptor, part.offset, part.length, buffer=buffer) == part.digest

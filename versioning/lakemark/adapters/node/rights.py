@@ -103,6 +103,7 @@ class Login:
 
     def distrusts(self, repository: Path) -> bool:
         """Whether Git, run by it, refuses a repository for being another's. This process is the account's already."""
+        # Its own home: there Git finds which repositories of others the account trusts.
         environ = {"HOME": self.home, "LOGNAME": self.name, "PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
         try:
             done = subprocess.run(

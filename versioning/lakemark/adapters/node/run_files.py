@@ -31,9 +31,11 @@ from lakemark.ports import RunFile, Spooled
 
 SPOOL_FORMAT: Final = "lakemark.spool/1"
 REJECTED: Final = "rejected"
+# Whoever trains may write here: nothing larger is read, however it came there.
 _LARGEST_BYTES: Final = 2**20
 _MOST_RANKS: Final = 2**17
 _MOST_RANK_FILES: Final = 4
+# Names that begin with a dot are still being written.
 _SPOOLED: Final = re.compile(r"[^.].*\.json")
 
 
@@ -91,6 +93,7 @@ def spooled(spool: Path) -> Iterator[Spooled]:
     with os_errors(spool):
         names = sorted(name for name in _names(spool) if _SPOOLED.fullmatch(name))
         found = [one for name in names if (one := _read(spool / name)) is not None]
+    # By step: as texts 1000 comes before 200, and a later save must not be committed before an earlier one.
     yield from sorted(found, key=lambda one: (one.step, one.saved_at, one.file.name))
 
 
@@ -115,7 +118,9 @@ def _names(spool: Path) -> list[str]:
 
 
 def _read(file: Path) -> Spooled | None:
+    """The announcement; None where it went meanwhile, or is none and was set aside."""
     try:
+        # Neither through a link, nor waiting for a pipe's other end: a trainer's account may put either there.
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
@@ -143,6 +148,7 @@ def _content(descriptor: int) -> bytes:
 
 
 def _announcement(file: Path, value: JSON) -> Spooled:
+    """Raises ValueError for what is no announcement, or could not be one of a run."""
     read = Fields(value, "a spool file")
     read.format(SPOOL_FORMAT)
     world, rank_files = _ranks(read.optional_mapping("ranks"))
@@ -197,6 +203,7 @@ def _numbers_of(path: str, told: JSON) -> tuple[int, int, int]:
 
 def _reject(file: Path) -> None:
     """Moves it aside under a name that is free there."""
+    # Kept, for whoever wrote it to look at; in its place it would be read, and fail, at every pass.
     into = file.parent / REJECTED
     make_directories(into)
     target, number = into / file.name, 1
@@ -210,6 +217,7 @@ def _reject(file: Path) -> None:
 
 def _reference(item: JSON) -> DataRef:
     ref = DataRef.from_json(item)
+    # How to reach the data is this node's setting, and not part of what was read.
     return replace(ref, extra={name: value for name, value in ref.extra.items() if name not in ("uri", "endpoint")})
 
 

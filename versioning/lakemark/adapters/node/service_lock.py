@@ -65,6 +65,7 @@ def _taken(descriptor: int) -> bool:
 
 def _free(descriptor: int) -> bool:
     try:
+        # Shared: several may look at once without one taking another for the holder.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return False

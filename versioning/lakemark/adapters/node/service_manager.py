@@ -17,6 +17,7 @@ class ServiceManager:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         named = environ.get("NOTIFY_SOCKET", "")
+        # An abstract socket: its name begins with a zero byte, which an environment can't hold.
         self._address = "\0" + named[1:] if named.startswith("@") else named
         wanted = environ.get("WATCHDOG_USEC", "")
         of = environ.get("WATCHDOG_PID", "")

@@ -14,6 +14,7 @@ from lakemark.adapters.disk.files import fsync_directory, remove_tree, try_lock,
 from lakemark.errors import Refused, quoted
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A file's name has at most 255 bytes.
 _NAME_ROOM_BYTES: Final = 255 - len("..lakemark-restore")
 _BLOCK_BYTES: Final = 512
 
@@ -71,10 +72,12 @@ def claimed(staging: Path, tag: str) -> Iterator[tuple[Path, bool]]:
         os.mkdir(staging, 0o700)
     descriptor = os.open(staging, DIRECTORY)
     try:
+        # Where others may write, one of them could have prepared a tree that would be shown as restored.
         if os.fstat(descriptor).st_uid != os.geteuid():
             raise Refused(
                 f"{quoted(str(staging))} belongs to another user", advice="Let its owner finish or remove it."
             )
+        # Held, and still the one of that name: who held it before may have removed it since it was opened here.
         if not try_lock(descriptor) or not _still(staging, descriptor):
             raise Refused(
                 f"another restore into {quoted(str(staging.parent))} is running",
@@ -89,18 +92,22 @@ def claimed(staging: Path, tag: str) -> Iterator[tuple[Path, bool]]:
 
 
 def _prepared(staging: Path, tag: str) -> Iterator[tuple[Path, bool]]:
+    """The tree of this restore; the staging folder goes once the caller is done with it."""
     tree = staging / "tree"
     again = _read_tag(staging) == tag
     if not again:
+        # Before the tag: a kill in between must not leave another restore's files under this one's.
         remove_tree(tree)
         write_atomic(staging / "tag", tag.encode())
     with suppress(FileExistsError):
         os.mkdir(tree)
+    # What raises inside leaves it all for the next try, which compares it before it counts.
     yield tree, again
     remove_tree(staging)
 
 
 def _still(staging: Path, descriptor: int) -> bool:
+    """Whether the name still stands for the folder that is open."""
     try:
         return os.path.samestat(os.lstat(staging), os.fstat(descriptor))
     except FileNotFoundError:
@@ -133,6 +140,7 @@ def require_space(tree: Path, needed_bytes: int, *, sparse: Container[str] = ())
         holes = os.path.relpath(entry.path, tree) in sparse
         there += min(found.st_size, found.st_blocks * _BLOCK_BYTES) if holes else found.st_size
     system = os.statvfs(tree)
+    # What is set aside for root is not there for us.
     free = system.f_bavail * system.f_frsize
     more = needed_bytes - there
     if more > free:

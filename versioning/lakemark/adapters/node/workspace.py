@@ -67,6 +67,7 @@ class LocalWorkspace:
             try:
                 exchanged = pointing.swap(draft, path)
             except FileExistsError:
+                # Names can't be exchanged here: for a moment nothing has this one; a kill leaves what was there in `keep`.
                 kept = self.move_aside([path], keep)
                 pointing.swap(draft, path)
                 return kept[0]
@@ -87,6 +88,7 @@ class LocalWorkspace:
             found = os.lstat(place)
             return found.st_dev == file.device and known_file(file.place, found) != file
         except (FileNotFoundError, NotADirectoryError):
+            # Only where its disk is there: of one that is not mounted nothing is gone.
             return _device_of(place) == file.device
         except OSError:
             return False
@@ -156,6 +158,7 @@ def _moved(path: Path, into: Path) -> Path:
         except FileExistsError:
             continue
         except FileNotFoundError:
+            # The name that an interrupted call moved it to; under a later one another file of that name may lie.
             if number == 1 and os.path.lexists(target):
                 return target
             raise NotFound(f"{quoted(str(path))} is not there to be moved", advice="Look at the directory.") from None
@@ -206,6 +209,7 @@ def _inside(member: Path, path: Path) -> str:
 def _walk(folder: str, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
     """The regular files in a directory and below; links are not followed."""
     with os.scandir(folder) as listing:
+        # Read to its end before going deeper: one open directory at a time, however deep the tree is.
         entries = list(listing)
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
