@@ -1,6 +1,8 @@
 """Heartbeats: replaced by their own node, with nothing left that grows with time."""
 
+import os
 import subprocess
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +12,7 @@ from lakemark.adapters.git.ledger import GitLedger
 from lakemark.adapters.git.make import init
 from lakemark.adapters.git.mend import mend
 from lakemark.adapters.git.mirror import ReadOnlyLedger, refresh
-from lakemark.adapters.git.nodes import NODES
+from lakemark.adapters.git.nodes import NODES, heartbeats
 from lakemark.errors import Refused
 from lakemark.model.heartbeat import Heartbeat
 from lakemark.model.ledger.entry import Draft, Stamp
@@ -107,3 +109,24 @@ def test_the_mirror_of_a_ledger_is_that_ledger(path, tmp_path):
     ledger.append_site(lambda _: draft, STAMP)
     refresh(tmp_path / "mirror.git", str(path))
     assert ReadOnlyLedger(tmp_path / "mirror.git").id == ledger.id
+
+
+def test_one_that_git_packs_at_this_moment_is_not_missed(path):
+    beat(path, 1)
+    loose, packed = path / NODES / "node-a", path / "packed-refs"
+    oid = loose.read_text().strip()
+    os.mkfifo(packed)
+
+    def pack():
+        # Opens once the reader is there, and gives it the file as it was before Git packed the reference.
+        with packed.open("w") as before:
+            (path / "packed-refs.new").write_text(f"# pack-refs with: peeled fully-peeled sorted \n{oid} {NODES}node-a\n")
+            (path / "packed-refs.new").rename(packed)
+            loose.unlink()
+            before.write("# pack-refs with: peeled fully-peeled sorted \n")
+
+    git = threading.Thread(target=pack)
+    git.start()
+    found = heartbeats(path)
+    git.join()
+    assert found["node-a"].at == AT + timedelta(minutes=1)

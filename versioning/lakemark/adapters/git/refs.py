@@ -60,10 +60,12 @@ def tips(repository: Path) -> Mapping[str, str]:
 
 def under(repository: Path, folder: str) -> list[tuple[str, str]]:
     """References right below `folder`, which ends in a slash, with what they name; damaged ones are left out."""
-    names = {name for name, _ in _packed(repository) if name.startswith(folder)}
+    names: set[str] = set()
+    # Loose ones first: Git writes packed-refs before it removes a file, so what goes meanwhile is found there.
     with os_errors(repository):
         if (repository / folder).is_dir():
-            names |= {folder + entry.name for entry in os.scandir(repository / folder)}
+            names = {folder + entry.name for entry in os.scandir(repository / folder)}
+    names |= {name for name, _ in _packed(repository) if name.startswith(folder)}
     found: list[tuple[str, str]] = []
     for name in sorted(names):
         with suppress(Corrupt):
