@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +17,7 @@ from lakemark.adapters.node import restore as restoring
 from lakemark.adapters.node.restore import place_name
 from lakemark.adapters.node.workspace import LocalWorkspace
 from lakemark.errors import Corrupt, Denied, NotFound, Refused, SourceDamaged, StoreUnavailable
-from lakemark.model.checkpoints.manifest import File, Manifest
+from lakemark.model.checkpoints.manifest import File, FileType, Manifest
 from lakemark.model.ledger.run import Place
 from lakemark.ports import KnownFile, Quiet, RunFile
 from tests.contract.test_workspace import digests
@@ -50,14 +51,14 @@ class Broke(Exception):
     pass
 
 
-def interrupted(target, at="d/e/c"):
+def interrupted(target, at="d/e/c", wanted=None):
     def breaks(file):
         if file.path == at:
             raise Broke
         return fetch(file)
 
     with pytest.raises(Broke):
-        restore(target, breaks)
+        restore(target, breaks, wanted=wanted)
     return target.parent / f".{target.name}.lakemark-restore"
 
 
@@ -103,6 +104,20 @@ def test_a_crash_after_the_rename_is_seen_as_done(tmp_path):
         restore(target)
     assert (target / "a").read_bytes() == b"y" * 10
     assert not staging.exists()
+
+
+@pytest.mark.parametrize("lies", ["a file", "a link", "a pipe"])
+def test_an_empty_directory_whose_name_is_taken_is_made_all_the_same(tmp_path, lies):
+    wanted = manifest()
+    wanted = replace(wanted, files=(*wanted.files, File(path="empty", type=FileType.DIRECTORY)))
+    place = interrupted(tmp_path / "t", wanted=wanted) / "tree/empty"
+    place.rmdir()
+    make = {"a file": place.touch, "a link": lambda: place.symlink_to("/"), "a pipe": lambda: os.mkfifo(place)}
+    make[lies]()
+    restore(tmp_path / "t", wanted=wanted)
+    check(tmp_path / "t")
+    assert (tmp_path / "t" / "empty").is_dir()
+    assert not (tmp_path / "t" / "empty").is_symlink()
 
 
 def test_twice_into_one_target_is_refused(tmp_path):

@@ -138,10 +138,7 @@ class Work:
         """An empty directory or a link, as the manifest has it; what else has the name goes."""
         with self.parent(file) as (parent, name):
             try:
-                if file.type is FileType.DIRECTORY:
-                    os.mkdir(name, dir_fd=parent)
-                else:
-                    os.symlink(str(file.target), name, dir_fd=parent)
+                _make_in(parent, name, file)
             except FileExistsError:
                 # Of an earlier try that was killed, or of somebody who can write here: only what it must be stays.
                 found = os.lstat(name, dir_fd=parent)
@@ -150,7 +147,7 @@ class Work:
                 )
                 if not same:
                     os.unlink(name, dir_fd=parent)
-                    os.symlink(str(file.target), name, dir_fd=parent)
+                    _make_in(parent, name, file)
 
     @staticmethod
     def _leads(parent: int, name: str, file: File) -> bool:
@@ -243,6 +240,14 @@ class Work:
     def note(self, place: Place, file: File) -> None:
         with self._lock:
             self.damaged.append((place, file.path))
+
+
+def _make_in(parent: int, name: str, file: File) -> None:
+    """Makes a directory or a link. FileExistsError where something has the name."""
+    if file.type is FileType.DIRECTORY:
+        os.mkdir(name, dir_fd=parent)
+    else:
+        os.symlink(str(file.target), name, dir_fd=parent)
 
 
 def _entered(parent: int, folder: str) -> int:
