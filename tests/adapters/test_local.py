@@ -19,7 +19,7 @@ from lakemark.adapters.node.workspace import LocalWorkspace
 from lakemark.errors import Corrupt, Denied, NotFound, Refused, SourceDamaged, StoreUnavailable
 from lakemark.model.checkpoints.manifest import File, FileType, Manifest
 from lakemark.model.ledger.run import Place
-from lakemark.ports import KnownFile, Quiet, RunFile
+from lakemark.ports import KnownFile, Quiet, RunFile, Sparse
 from tests.contract.test_workspace import digests
 
 FAR = Place(tier="far")
@@ -118,6 +118,22 @@ def test_an_empty_directory_whose_name_is_taken_is_made_all_the_same(tmp_path, l
     check(tmp_path / "t")
     assert (tmp_path / "t" / "empty").is_dir()
     assert not (tmp_path / "t" / "empty").is_symlink()
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o400, 0o755])
+def test_a_file_restored_in_part_has_no_more_rights_than_it_was_saved_with(tmp_path, mode):
+    content = bytes(range(250)) * 10_000
+    file = replace(manifest({"big": content}).files[0], executable=bool(mode & 0o100), mode=mode)
+    wanted = Manifest(files=(file,), part_size_bytes=1_000_000)
+    sparse = Sparse(
+        paths=frozenset({"big"}),
+        wanted=lambda _: {"big": ((1_500_000, 10),)},
+        fetch=lambda _, start, length: [(FAR, io.BytesIO(content[start : start + length]))],
+    )
+    LocalWorkspace().restore_parts(tmp_path / "t", wanted, sparse, fetch=fetch, tag="a", progress=Quiet())
+    restored = tmp_path / "t" / "big"
+    assert restored.read_bytes()[1_000_000:2_000_000] == content[1_000_000:2_000_000]
+    assert stat.S_IMODE(restored.stat().st_mode) & ~mode == 0
 
 
 def test_twice_into_one_target_is_refused(tmp_path):

@@ -50,6 +50,7 @@ def restore_parts(
         size_bytes = sum(file.size_bytes for file in whole) + sum(bytes_there.values())
         require_space(tree, size_bytes, sparse=sparse.paths)
         parts.run(partly, plan)
+        parts.narrow(partly)
         show(tree, place, manifest)
     return Restored(
         path=place,
@@ -129,6 +130,17 @@ class _Parts:
         for file in files:
             self._make(file)
         self.work.all_done([partial(self._part, file, part) for file in files for part in plan[file.path]])
+
+    def narrow(self, files: Sequence[File]) -> None:
+        """Takes back the rights that only the writing needed. Durable on return."""
+        for file in files:
+            with self.work.parent(file) as (parent, name), own_disk():
+                descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+                try:
+                    os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) & file.rights)
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
 
     def counted(self, whole: Mapping[str, int]) -> dict[str, int]:
         """Files by where they came from, with those that were restored whole; one from several places counts in each."""
