@@ -120,6 +120,22 @@ def test_an_empty_directory_whose_name_is_taken_is_made_all_the_same(tmp_path, l
     assert not (tmp_path / "t" / "empty").is_symlink()
 
 
+def test_a_file_in_part_whose_name_is_a_directory_s_is_refused_in_words(tmp_path):
+    content = b"p" * 2_000_000
+    sparse = Sparse(
+        paths=frozenset({"big"}),
+        wanted=lambda _: {"big": ((0, 10),)},
+        fetch=lambda _, start, length: [(FAR, io.BytesIO(content[start : start + length]))],
+    )
+    staging = tmp_path / ".t.lakemark-restore"
+    (staging / "tree/big").mkdir(parents=True)
+    (staging / "tag").write_text("a")
+    with pytest.raises(Refused, match="big"):
+        LocalWorkspace().restore_parts(
+            tmp_path / "t", manifest({"big": content}), sparse, fetch=fetch, tag="a", progress=Quiet()
+        )
+
+
 @pytest.mark.parametrize("mode", [0o444, 0o400, 0o755])
 def test_a_file_restored_in_part_has_no_more_rights_than_it_was_saved_with(tmp_path, mode):
     content = bytes(range(250)) * 10_000

@@ -134,7 +134,7 @@ class _Parts:
     def narrow(self, files: Sequence[File]) -> None:
         """Takes back the rights that only the writing needed. Durable on return."""
         for file in files:
-            with self.work.parent(file) as (parent, name), own_disk():
+            with self.work.parent(file) as (parent, name):
                 descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
                 try:
                     os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) & file.rights)
@@ -153,7 +153,7 @@ class _Parts:
     def _make(self, file: File) -> None:
         """The file with its full size; what an interrupted restore left of it stays, to be compared."""
         mode = file.rights | 0o600  # it is opened again for each part
-        with self.work.parent(file) as (parent, name), own_disk():
+        with self.work.parent(file) as (parent, name):
             try:
                 descriptor = os.open(name, _FLAGS, mode, dir_fd=parent)
             except OSError:
