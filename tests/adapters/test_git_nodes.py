@@ -120,7 +120,9 @@ def test_one_that_git_packs_at_this_moment_is_not_missed(path):
     def pack():
         # Opens once the reader is there, and gives it the file as it was before Git packed the reference.
         with packed.open("w") as before:
-            (path / "packed-refs.new").write_text(f"# pack-refs with: peeled fully-peeled sorted \n{oid} {NODES}node-a\n")
+            (path / "packed-refs.new").write_text(
+                f"# pack-refs with: peeled fully-peeled sorted \n{oid} {NODES}node-a\n"
+            )
             (path / "packed-refs.new").rename(packed)
             loose.unlink()
             before.write("# pack-refs with: peeled fully-peeled sorted \n")
