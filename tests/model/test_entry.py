@@ -63,3 +63,11 @@ def test_what_an_unknown_kind_stops(means, blocked):
     running.add("sharded", unknown_means=means)
     assert running.state.blocked is blocked
     assert fold("r", [(one, Attachments()) for one in running.entries]).unknown == ["sharded"]
+
+
+def test_an_instant_of_no_calendar_stops_what_its_kind_means_and_no_reader():
+    run = Running().open()
+    record = run.commit(1)
+    run.add("held", record=record.record.id, reason="a talk", until="0001-01-01T00:00:00+02:00")
+    assert (run.state.blocked, run.state.unknown) == (KINDS["held"].unknown_means, ["held"])
+    assert run.commit(2).record.id in run.state.records

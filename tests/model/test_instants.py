@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given, strategies as st
 
-from lakemark.model.values.instants import duration, duration_text, from_text, to_text
+from lakemark.model.values.instants import OutOfCalendar, duration, duration_text, from_text, to_text
 
 instants = st.datetimes(
     timezones=st.sampled_from([UTC, timezone(timedelta(hours=-5)), timezone(timedelta(minutes=345))]),
@@ -43,6 +43,19 @@ def test_reads(text, expected):
 def test_refuses(text):
     with pytest.raises(ValueError, match=r"ISO 8601|month|day"):
         from_text(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+02:00", "0999-12-31T23:59:59Z", "9999-12-31T23:00:00-02:00"]
+)
+def test_what_is_in_no_calendar_is_refused(text):
+    """A program's zero time, or what a stranger wrote: before 1000 it would not be written as it is read."""
+    with pytest.raises(OutOfCalendar, match="years 1000 to 9999"):
+        from_text(text)
+
+
+def test_a_hold_may_be_until_the_last_year():
+    assert to_text(from_text("9999-12-31T00:00:00Z")) == "9999-12-31T00:00:00.000000Z"
 
 
 def test_naive_is_refused():

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 from lakemark.errors import NoRecordAsOf, NotFound, Usage, quoted
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.timeline import as_of, latest, lineage, usable
-from lakemark.model.values.instants import duration, from_text
+from lakemark.model.values.instants import OutOfCalendar, duration, from_text
 from lakemark.model.values.names import original, run_for
 
 SHORTEST_PREFIX: Final = 8
@@ -104,7 +104,7 @@ def parse_when(text: str, *, now: datetime) -> datetime:
         pass
     try:
         return from_text(plain)
-    except OverflowError:
+    except OutOfCalendar:
         raise _unreadable(text, "is not in the calendar") from None
     except ValueError as error:
         rule = "is neither a duration such as 3d nor ISO 8601 with an offset such as 2026-11-26T12:00:00Z"

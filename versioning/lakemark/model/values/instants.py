@@ -11,7 +11,12 @@ _INSTANT: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?([Zz]|[+-][0-9]{2}:?[0-9]{2})",
     re.ASCII,
 )
+_FIRST_YEAR: Final = 1000
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class OutOfCalendar(ValueError):
+    """An instant before the year 1000 or after 9999, UTC: it could not be written as it was read."""
 
 
 def to_text(instant: datetime) -> str:
@@ -23,11 +28,20 @@ def to_text(instant: datetime) -> str:
 
 
 def from_text(text: str) -> datetime:
-    """The instant `text` names, in UTC: ISO 8601 with an offset. Without one, or malformed: ValueError."""
+    """The instant `text` names, in UTC: ISO 8601 with an offset. Without one, malformed, or OutOfCalendar: ValueError."""
     if not _INSTANT.fullmatch(text):
         message = f"{text!r} is not an ISO 8601 instant with an offset, such as 2026-11-26T12:00:00Z"
         raise ValueError(message)
-    return datetime.fromisoformat(text.upper().replace(" ", "T").replace(",", ".")).astimezone(UTC)
+    found: datetime | None
+    try:
+        found = datetime.fromisoformat(text.upper().replace(" ", "T").replace(",", ".")).astimezone(UTC)
+    except OverflowError:
+        found = None
+    # Other programs' zero time is of the year 1: a span taken from it has no instant, and strftime writes no four digits.
+    if found is None or found.year < _FIRST_YEAR:
+        message = f"{text!r} is not within the years {_FIRST_YEAR} to 9999, UTC"
+        raise OutOfCalendar(message)
+    return found
 
 
 def duration(text: str) -> timedelta:
