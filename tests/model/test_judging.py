@@ -125,3 +125,11 @@ def test_a_slow_save_is_one_save():
     assert odd(*(dated(f"{number}.pt", 60 * number) for number in range(4))) == ("0.pt",)
     late = [dated(f"rank{rank}.pt", 0, role="weights") for rank in range(8)]
     assert odd(*late, dated("pytorch_model.bin", 600, role="weights")) is None  # made from it, much later
+
+
+@pytest.mark.timeout(20)
+def test_a_save_of_many_files_is_judged_in_one_go():
+    """A large step of Orbax has 28,000 objects, each of them weights by its role."""
+    many = [dated(f"state/d/{number:032x}", number / 60_000, role="weights") for number in range(40_000)]
+    assert odd(*many) is None
+    assert odd(dated("state/d/first", -60, role="weights"), *many) == ("state/d/first",)
