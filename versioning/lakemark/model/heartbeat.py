@@ -45,6 +45,7 @@ class Heartbeat:
             "looked": {name: to_text(at) for name, at in sorted(self.looked.items())},
             "free_bytes": {**dict(sorted(self.free_bytes.items()))},
         }
+        # Fields of a newer version are kept.
         return value | dict(self.extra)
 
     @classmethod

@@ -23,9 +23,11 @@ from lakemark.model.runs.timeline import as_of, latest, lineage, usable
 from lakemark.model.values.instants import OutOfCalendar, duration, from_text
 from lakemark.model.values.names import original, run_for
 
+# Fewer digits of an id are too easily two records'.
 SHORTEST_PREFIX: Final = 8
 _ID: Final = re.compile(r"id:([0-9a-f]{1,64})", re.ASCII)
 _HEX: Final = re.compile(r"[0-9a-f]{8,64}", re.ASCII)
+# As long as a step can be in names of checkpoints.
 _STEP: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
 _LOOKS_LIKE_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}", re.ASCII)
 _CANDIDATES: Final = 5
@@ -97,6 +99,7 @@ def parse_when(text: str, *, now: datetime) -> datetime:
     """The instant WHEN names, in UTC. Raises Usage: also for a time without an offset and for one before year 1."""
     plain = _plain(text)
     try:
+        # A duration first: none of them is an instant, and the other way round.
         return now - duration(plain)
     except OverflowError:
         raise _unreadable(text, "reaches back before the calendar begins") from None
@@ -108,6 +111,7 @@ def parse_when(text: str, *, now: datetime) -> datetime:
         raise _unreadable(text, "is not in the calendar") from None
     except ValueError as error:
         rule = "is neither a duration such as 3d nor ISO 8601 with an offset such as 2026-11-26T12:00:00Z"
+        # Who wrote a date is told what it lacks, not what else could be written.
         if _LOOKS_LIKE_TIME.match(plain):
             rule = f"needs a time and an offset, such as 2026-11-26T12:00:00Z or …+01:00 ({error})"
         raise _unreadable(text, rule) from None
@@ -116,6 +120,7 @@ def parse_when(text: str, *, now: datetime) -> datetime:
 def parse_record(text: str, *, now: datetime) -> Selector:
     """What RECORD names. Raises Usage."""
     plain = _plain(text)
+    # RUN@… first: neither ids nor steps have an @.
     name, mark, what = plain.partition("@")
     if mark:
         run, timeline = _run_and_timeline(name, text)
@@ -123,6 +128,7 @@ def parse_record(text: str, *, now: datetime) -> Selector:
     found = _ID.fullmatch(plain.lower())
     if found:
         return Prefix(found[1])
+    # Before hex digits: eight decimal ones may be either, and a step of no run must not become some record.
     if _STEP.fullmatch(plain):
         raise _unreadable(text, f"is a step, of no run: write RUN@{plain}, or id:{plain} for an id of digits only")
     if _HEX.fullmatch(plain.lower()):
@@ -141,8 +147,10 @@ def parse_target(text: str, run: str, *, now: datetime) -> TargetSelector:
         return BeforeData(run, _digits(rest, text))
     if mark and kind == "before-quarantine":
         return BeforeQuarantine(run, _digits(rest.lower().removeprefix("id:"), text))
+    # A full RECORD; it may name another run, which `resolve_target` refuses.
     if "@" in plain or kind == "id":
         return parse_record(text, now=now)
+    # In a run that is given, digits alone are a step.
     if _HEX.fullmatch(plain.lower()) and not _STEP.fullmatch(plain):
         return Prefix(plain.lower())
     return _in_run(run, None, plain, now=now)
@@ -194,6 +202,7 @@ def run_of(written: str, states: Mapping[str, RunState]) -> RunState:
 
 
 def _written(written: str, states: Mapping[str, RunState]) -> RunState | None:
+    # As it was written before any spelling of it: `run-1` and `Run-1` may both be there.
     for name in (written, _mapped(written)):
         found = states.get(name) if name else None
         if found is not None and found.exists:
@@ -214,6 +223,7 @@ def _mapped(written: str) -> str | None:
 
 def _plain(text: str) -> str:
     plain = text.strip()
+    # int() takes them, and a person could not see which digits were read.
     if any(letter.isdigit() and not letter.isascii() for letter in plain):
         raise _unreadable(text, "has digits other than 0 to 9")
     if not plain or not plain.isprintable():
@@ -271,6 +281,7 @@ def _at_step(state: RunState, timeline: int | None, step: int) -> RecordState:
     steps = sorted(found.record.step for found in lineage(state, timeline))
     near = sorted(sorted(steps, key=lambda have: abs(have - step))[:_CANDIDATES])
     have = f"; nearest are {', '.join(str(have) for have in near)}" if near else "; it has no records"
+    # A step of a timeline that was left behind is meant often after a rollback.
     elsewhere = [number for number, rows in sorted(state.by_step.items()) if any(row[0] == step for row in rows)]
     also = f"; timeline {elsewhere[0]} has one: {state.run}~{elsewhere[0]}@{step}" if elsewhere else ""
     raise NotFound(
@@ -293,6 +304,7 @@ def _best(state: RunState, timeline: int | None, metric: str, modes: Mapping[str
     usable_ones = [found for found in lineage(state, timeline) if usable(found)]
     names = {name for found in usable_ones for name in found.record.metrics}
     alike = sorted(name for name in names if name.lower() == metric.lower())
+    # The very name wins over those that differ in case.
     if metric in names:
         alike = [metric]
     if len(alike) != 1:
@@ -310,6 +322,7 @@ def _best(state: RunState, timeline: int | None, metric: str, modes: Mapping[str
     ]
     if not scored:
         raise NotFound(f"{alike[0]} of {state.run} is nowhere a finite number", advice="Choose a step or a time.")
+    # Of equals the later step: it was trained longer for the same.
     return min(scored, key=lambda found: (sign * found.record.metrics[alike[0]], -found.record.step))
 
 
@@ -323,6 +336,7 @@ def _before_data(state: RunState, commit: str) -> RecordState:
         )
     if len(commits) > 1:
         raise Usage(f"data {commit} is ambiguous: {', '.join(commits[:_CANDIDATES])}", advice="Give more digits.")
+    # All of the lineage counts: the data may have been left and come back to.
     first = min(found.record.step for found in with_it)
     return _before(state, first, f"data {commit[:12]}, first used for step {first}")
 

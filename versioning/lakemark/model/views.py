@@ -121,23 +121,27 @@ def replica_views(found: RecordState) -> list[JSON]:
 
 def safe_at(found: RecordState, domains: Mapping[str, str], *, copies: int) -> datetime | None:
     """Since when `copies` sound replicas lie in shared tiers of different failure domains; None where they do not."""
+    # Domains, not tiers: two stores on one disk are lost together.
     first: dict[str, datetime] = {}
     for place, replica in found.replicas.items():
         domain = domains.get(place.tier)
         if place.node is None and domain is not None and replica.sound:
             first[domain] = min(first.get(domain, replica.replicated_at), replica.replicated_at)
     instants = sorted(first.values())
+    # Safe since the last of those that are needed came.
     return instants[copies - 1] if len(instants) >= max(1, copies) else None
 
 
 def entry_view(entry: Entry, *, git_commit: str | None = None) -> dict[str, JSON]:
     """An entry as it stands in the ledger, and the Git commit that carries it."""
     value = entry.as_json()
+    # The format is of the file in the ledger; who reads this view reads the view's own keys.
     return {**{key: one for key, one in value.items() if key != "format"}, "git_commit": git_commit}
 
 
 def rollback_view(found: RollbackState) -> dict[str, JSON]:
     """A rollback: its plan, how far it came, and who decided."""
+    # Every key, null where an older version's plan lacks it: whoever parses this needs no case for each.
     plan = {key: found.plan.get(key) for key in PLAN_KEYS}
     return {
         "rollback": found.id,

@@ -72,6 +72,7 @@ def became(standing: RollbackState) -> tuple[Line, ...]:
     ]
     for given in standing.approvals:
         by, actor = str(given.get("by") or ""), str(given.get("actor") or "")
+        # A person's name, and the account that wrote the entry where that is another.
         who = actor if by in ("", actor) else f"{by} ({actor})"
         lines.append(("approved", f"{_given_at(given)} by {who}{', alone' if given.get('alone') else ''}"))
     if standing.ended_at is not None:
@@ -106,11 +107,13 @@ def _data(plan: RollbackPlan) -> Iterator[Line]:
     for one in plan.data:
         yield "data", f"{one.repository}@{one.commit[:12]}, opened as the branch {one.opens_branch}"
         if one.moves_from:
+            # Said by both heads: it is done only if the branch is still there.
             yield "then moves", f"{one.repository}/{one.branch} from {one.moves_from[:12]} to {one.commit[:12]}"
     changes: Mapping[str, object] | None = plan.data_changes
     if changes:
         told = ", ".join(f"{changes.get(name)} {name}" for name in ("added", "removed", "changed"))
         yield "data changes", f"{told}, from the data in use to that"
+    # Silence would read as no change.
     elif plan.data:
         yield "data changes", "not known"
 
@@ -121,6 +124,7 @@ def _where(plan: RollbackPlan, around: Surroundings, standing: RollbackState | N
         yield "to", "no checkpoint is restored: data only"
         return
     yield "from", f"{plan.source_tier or 'nowhere'}, {size(plan.size_bytes)}, {seconds}"
+    # Before it is requested it has no id yet.
     name = standing.id if standing else "<rollback>"
     yield "to", f"{(standing and standing.checkpoint_dir) or around.restore_root / name}, unless --dir says another"
 

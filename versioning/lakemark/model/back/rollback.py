@@ -65,6 +65,7 @@ def plan_rollback(
         gives_up=gives_up(state, target),
         notes=_notes(target),
     )
+    # Of the plan without its branches, whose names it goes into: the same decisions give the same names.
     nonce = plan.digest[:8]
     data = () if flags.model_only else _data(state.run, target, nonce)
     return replace(plan, data=data, affected=affected(state, plan.gives_up, others=others))
@@ -73,12 +74,14 @@ def plan_rollback(
 def gives_up(state: RunState, target: RecordState) -> GivesUp:
     """What of the current lineage is not in the one that starts at `target`."""
     record = target.record
+    # In the target's own lineage: it may lie in a timeline that was left before.
     stays = {found.record.id for found in lineage(state, record.timeline) if found.record.step <= record.step}
     stays.add(record.id)
     current = list(lineage(state))
     lost = [found for found in current if found.record.id not in stays]
     if not lost:
         return GivesUp()
+    # The newest that both have: training is done again from there on.
     common = next((found for found in current if found.record.id in stays), None)
     steps = lost[0].record.step - (common.record.step if common else 0)
     span = lost[0].instant - (common.instant if common else lost[-1].instant)
@@ -101,6 +104,7 @@ def affected(state: RunState, given: GivesUp, *, others: Iterable[RunState] = ()
         name = target_of(request)
         if request.open and name in lost:
             rows.append(Affected(run=state.run, record=name, why=f"target of the open rollback {request.id}"))
+    # Another run began from it: what it came from is not in this lineage any more.
     rows.extend(
         Affected(run=other.run, record=other.parent, why=f"{other.run} started from it")
         for other in others
@@ -115,6 +119,7 @@ def moved(plan: RollbackPlan, state: RunState, *, data_gone: Sequence[str] = ())
     data_gone: `repository@commit` of the plan's data that can't be read.
     """
     reasons: list[str] = []
+    # Another rollback or resume came between: what is given up is something else now.
     if state.timeline != plan.timeline:
         reasons.append(f"{plan.run} is in timeline {state.timeline}, no longer in {plan.timeline}")
     if state.blocked is not Means.IGNORE:
@@ -125,6 +130,7 @@ def moved(plan: RollbackPlan, state: RunState, *, data_gone: Sequence[str] = ())
         reasons.append(f"the ledger does not know the target {plan.target.record[:12]}")
     else:
         reasons.extend(_lost_target(plan, target))
+    # Model and data come back together or not at all, unless the plan itself leaves data alone.
     reasons.extend(f"the data {gone} can't be read any more" for gone in data_gone if not plan.flags.model_only)
     return tuple(reasons)
 
@@ -143,15 +149,18 @@ def may_approve(
     The same account on another host (`ana@a`, `ana@b`) is the same person: they may approve alone `alone_after` the
     request (None: never). applied: digests of plans that were applied before; one approval serves one rollback.
     """
+    # Counted by the ledger's own time of the request.
     opens = None if alone_after is None else request.requested_at + alone_after
     rules = (
         (request.state != "requested", f"the rollback {request.id} is {request.state} already"),
         (now >= request.expires_at, f"the rollback {request.id} expired at {to_text(request.expires_at)}"),
         (
+            # By a clock that was set back an expired request would live again.
             now < request.requested_at - timedelta(minutes=5),
             f"this clock is behind the request, which was made at {to_text(request.requested_at)}",
         ),
         (
+            # What was read and what was requested must be the same decisions.
             plan_digest != request.digest,
             f"the plan {plan_digest[:12]} is not the one requested ({request.digest[:12]})",
         ),
@@ -174,6 +183,7 @@ def alone(request: RollbackState, approver: str) -> bool:
 def target_of(request: RollbackState) -> str:
     """The record id a request's plan goes back to; empty where the plan can't be read."""
     target = request.plan.get("target")
+    # The target may also be written as the id of its record alone.
     name = target.get("record") if isinstance(target, Mapping) else target
     return name if isinstance(name, str) else ""
 
@@ -195,11 +205,13 @@ def unsound(target: RecordState) -> tuple[str, ...]:
 
 
 def _lost_target(plan: RollbackPlan, target: RecordState) -> list[str]:
+    # Data alone need no bytes of the model.
     skip = "no sound replica of it is left" if plan.flags.data_only else ""
     reasons = [f"the target {plan.target.record[:12]}: {why}" for why in unsound(target) if why != skip]
     if not plan.flags.model_only:
         if not target.record.bound:
             reasons.append(f"the target {plan.target.record[:12]}: nobody knows what data it was trained with")
+        # A `bound` that came after the plan may have changed which data are the right ones.
         have = {(ref.repository, ref.commit) for ref in target.record.data if ref.kind == DataKind.LAKEFS}
         if have != {(item.repository, item.commit) for item in plan.data}:
             reasons.append(f"the target {plan.target.record[:12]} was bound to other data")
@@ -213,6 +225,7 @@ def _data(run: str, target: RecordState, nonce: str) -> tuple[PlanData, ...]:
     for ref in target.record.data:
         if ref.kind != DataKind.LAKEFS or (ref.repository, ref.commit) in rows:
             continue
+        # A record may have several commits of one repository: each gets a branch of its own.
         number = per_repository[ref.repository] = per_repository.get(ref.repository, 0) + 1
         rows[ref.repository, ref.commit] = PlanData(
             repository=ref.repository,
@@ -237,4 +250,5 @@ def _notes(target: RecordState) -> tuple[str, ...]:
 
 
 def _account(actor: str) -> str:
+    # `ana@node-a`: the host is no second person, and neither is another case.
     return actor.strip().partition("@")[0].casefold()

@@ -169,6 +169,7 @@ class RollbackPlan:
     def digest(self) -> str:
         """64 hex digits over the decisions."""
         data: list[JSON] = [
+            # Only where it moves a branch: the digests of other plans do not depend on this field.
             [item.repository, item.commit, item.opens_branch, *([item.moves_from] if item.moves_from else [])]
             for item in self.data
         ]
@@ -218,6 +219,7 @@ class RollbackPlan:
             plan = cls._read(read)
         except ValueError as error:
             raise Corrupt(f"a rollback plan can't be read: {error}", advice=_AGAIN) from error
+        # A plan is kept and passed on as JSON, which anybody can edit.
         if plan.digest != said:
             raise Corrupt(
                 f"the plan {said[:12]} was altered: its decisions are those of {plan.digest[:12]}", advice=_AGAIN

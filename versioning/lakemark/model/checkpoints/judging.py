@@ -19,9 +19,12 @@ EARLIER: Final = 20
 """With how many earlier saves one is compared."""
 
 _MORE_THAN_WEIGHTS: Final = frozenset({Role.OPTIMIZER, Role.SCHEDULER, Role.RNG})
+# Parts of one save are often written a few seconds apart, and by clocks of several nodes.
 _APART: Final = timedelta(minutes=1)
 _FAR_APART: Final = timedelta(minutes=10)
+# Slower than any disk that is trained on.
 _SLOWEST_BYTES_PER_SECOND: Final = 5_000_000
+# A number with a point behind a word: versions (`1.2.3`) and shards (`00001`) are none.
 _METRIC: Final = re.compile(r"(?<=[A-Za-z][=_-])\d+\.\d+(?!\.?\d)", re.ASCII)
 _HEAVY: Final = re.compile(
     r".*\.(?:pt|pth|bin|ckpt|npz|npy|pkl|h5|keras|msgpack|safetensors|distcp)", re.ASCII | re.IGNORECASE
@@ -35,6 +38,7 @@ def resumes(
 
     Nothing at all known of the roles: (None, ()).
     """
+    # Nothing is known: neither whole nor with gaps. A person may commit it, nobody is told that it resumes.
     if not present and not possible:
         return None, ()
     needed = [role for role in NEEDED_TO_RESUME if role not in needs_no]
@@ -62,6 +66,7 @@ def lost(present: Collection[str], possible: Collection[str], earlier: Iterable[
     """
     if not whole_state(present):
         return ()
+    # Exports beside the saves of a run have weights alone, and take nothing away from it.
     states = [set(roles) for roles in earlier if whole_state(roles)]
     shared = set.intersection(*states) if states else set()
     return tuple(role.value for role in STATE if role in shared and role not in present and role not in possible)
@@ -107,6 +112,7 @@ def foreign(files: Iterable[Dated], *, before: datetime | None) -> Foreign | Non
     twins = _twins(heavy)
     if twins:
         return Foreign(paths=twins, why=f"{_shown(twins)}: there is a newer one whose name differs in a metric alone")
+    # A frozen base model is linked into each save on purpose and is as old as it is.
     alone = [file for file in heavy if file.names == 1]
     old = _older_than(alone, before)
     if old:
@@ -120,6 +126,7 @@ def foreign(files: Iterable[Dated], *, before: datetime | None) -> Foreign | Non
 def _is_heavy(file: Dated) -> bool:
     if file.role in STATE:
         return True
+    # A recogniser may not know the role of what a script added; its ending tells that it is tensors.
     return file.role in ("", Role.OTHER) and bool(_HEAVY.fullmatch(file.path))
 
 
@@ -136,6 +143,7 @@ def _twins(heavy: Sequence[Dated]) -> tuple[str, ...]:
 
 def _older_than(heavy: Sequence[Dated], before: datetime | None) -> tuple[str, ...]:
     old = [file for file in heavy if before is not None and file.written_at < before]
+    # In order of time, so the older ones come first.
     rest = heavy[len(old) :]
     if not old or not rest or rest[0].written_at - old[-1].written_at < _APART:
         return ()

@@ -29,9 +29,13 @@ _LARGEST_PART_BYTES: Final = 2**30
 """Some readers hold a part in memory."""
 NEEDED_TO_RESUME: Final = ("weights", "optimizer", "scheduler", "rng")
 HEX64: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+# A checkpoint with a `.git` or `.dvc` in it would be taken for a repository by whoever restores it.
 _RESERVED: Final = frozenset({".git", ".dvc", ".dvcignore"})
+# ext4, XFS and SeaweedFS take no longer ones.
 _LONGEST_NAME_BYTES: Final = 255
+# PATH_MAX is 4,096, with room for the directory that it is restored into.
 _LONGEST_PATH_BYTES: Final = 4000
+# As Linux gives up (MAXSYMLINKS).
 _MOST_LINKS: Final = 40
 
 
@@ -100,6 +104,7 @@ class File:
             value |= {} if self.mode is None else {"mode": f"{self.mode:03o}"}
         if self.type is FileType.SYMLINK:
             value["target"] = self.target
+        # Fields of a newer version are written back as they were read.
         return value | dict(self.extra)
 
     @classmethod
@@ -142,8 +147,10 @@ class Manifest:
 
     def __post_init__(self) -> None:
         paths = [file.path for file in self.files]
+        # Sorted, because the digest goes over the list: any order of a walk must give the same checkpoint.
         if paths != sorted(set(paths)):
             object.__setattr__(self, "files", _sorted_once(self.files))
+        # Here, not where it is read: no manifest that leads out of its checkpoint can be made at all.
         _check_tree(self.files)
         if self.folders:
             # Only of directories that these files make: no other path may be reached by it, whoever wrote it down.
@@ -166,6 +173,7 @@ class Manifest:
     def content(self) -> str:
         """Digest over paths, types, sizes, executable bits, file digests and link targets: what makes contents equal."""
         rows: list[JSON] = [
+            # Not roles, modes or the framework: judged anew or copied by another account it stays the same checkpoint.
             [file.path, file.type.value, file.size_bytes, file.executable, file.digest or file.target]
             for file in self.files
         ]
@@ -184,6 +192,7 @@ class Manifest:
     def judged(self, *, framework: str, roles: Iterable[str], resumable: bool | None, gaps: Iterable[str]) -> Self:
         """The same files with a recogniser's judgement."""
         found = set(roles)
+        # In a fixed order: the same judgement must be the same bytes.
         ordered = (*(role.value for role in Role if role in found), *sorted(found.difference(Role)))
         return replace(self, framework=framework, roles=ordered, resumable=resumable, gaps=tuple(gaps))
 
@@ -206,9 +215,11 @@ class Manifest:
         read = Fields(value, "a manifest")
         try:
             read.format(FORMAT)
+            # Empty is never whole: a list that was lost must not read as a checkpoint of nothing.
             if not isinstance(value, Mapping) or not value.get("files"):
                 raise ValueError("a manifest without files")
             made = cls(
+                # Parts are read into memory: a hostile manifest must not ask for more.
                 part_size_bytes=read.integer("part_size_bytes", least=1, most=_LARGEST_PART_BYTES),
                 framework=read.text("framework", default="generic"),
                 roles=read.texts("roles"),
@@ -230,6 +241,7 @@ _DAMAGED: Final = "Another replica or the ledger has this manifest too: run `lak
 def check_path(path: str) -> None:
     """Refused unless `path` is relative, UTF-8, `/`-separated, without empty, `.` or `..` parts and reserved names."""
     try:
+        # Bytes of a name that are no UTF-8 come from the file system as surrogates.
         encoded = path.encode()
     except UnicodeEncodeError:
         raise Refused(
@@ -237,6 +249,7 @@ def check_path(path: str) -> None:
         ) from None
     parts = path.split("/")
     rule = None
+    # An absolute path has an empty first part.
     if "\0" in path or any(part in ("", ".", "..") for part in parts):
         rule = "is not a plain relative path"
     elif _RESERVED.intersection(parts):
@@ -252,6 +265,7 @@ def check_target(path: str, target: str | None) -> None:
     depth = path.count("/")
     inside = bool(target) and not str(target).startswith("/") and "\0" not in str(target)
     for part in str(target).split("/") if inside else ():
+        # Step by step: `a/../../x/y` ends inside by its count and leads out on the way.
         depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
         inside = inside and depth >= 0
     if not inside:
@@ -264,6 +278,7 @@ def check_links(links: Mapping[str, str]) -> None:
     links: path -> target. `a/b -> .` and `a/c -> b/../../x` are each inside as they are written, and lead out together.
     """
     for path, target in links.items():
+        # A relative target is read from the folder that the link lies in.
         here = path.split("/")[:-1]
         todo = [part for part in reversed(target.split("/")) if part not in ("", ".")]
         followed = 0
@@ -281,6 +296,7 @@ def check_links(links: Mapping[str, str]) -> None:
             followed += 1
             if followed > _MOST_LINKS:  # the kernel gives up as well: nothing is reached through it
                 break
+            # The link itself is replaced by what it names.
             here.pop()
             todo += [part for part in reversed(onward.split("/")) if part not in ("", ".")]
 
@@ -305,6 +321,7 @@ def _check_digests(file: File) -> None:
 def _check_parts(manifest: Manifest) -> None:
     """As many part digests as the size has parts: whoever reads part by part goes by both."""
     for file in manifest.regular:
+        # An empty file is one part, and a file of one part lists none.
         count = max(1, -(-file.size_bytes // manifest.part_size_bytes))
         if len(file.parts) != (count if count > 1 else 0):
             message = f"{file.path!r} has {file.size_bytes} bytes and {len(file.parts)} part digests"
@@ -318,6 +335,7 @@ def _check_tree(files: tuple[File, ...]) -> None:
         parent = path
         while "/" in parent:
             parent = parent.rpartition("/")[0]
+            # Restoring it would write through whatever came first, a link for example.
             if parent in leaves:
                 raise Refused(
                     f"{parent!r} is both a file and a directory", advice="The manifest is damaged: verify it."

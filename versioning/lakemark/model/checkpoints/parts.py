@@ -123,6 +123,7 @@ class Whole:
 
 def unite(parts: Sequence[Facts]) -> Whole:
     """Whether the parts of one save are all there and fit. Raises Refused for parts that are not of one save."""
+    # First: parts of two saves would fit each other by their names and make nonsense.
     _same_save(parts)
     files = {path: held for part in parts for path, held in part.files.items()}
     members = _members(parts)
@@ -160,11 +161,13 @@ def _conflicts(parts: Sequence[Facts]) -> Iterator[str]:
     indexes: dict[str, tuple[str, str]] = {}
     for part in parts:
         for path, digest in part.metadata.items():
+            # Two nodes that both believe to be the first rank each wrote an index of their own half.
             node, known = indexes.setdefault(path, (part.node, digest))
             if known != digest:
                 yield f"two writers of {path}: {node} and {part.node} have different ones"
         for path, held in part.files.items():
             node, first = seen.setdefault(path, (part.node, held))
+            # Where a digest is not known on both, lengths have to do.
             unequal = None not in (first.digest, held.digest) and first.digest != held.digest
             if (unequal or first.size_bytes != held.size_bytes) and path not in part.metadata:
                 yield f"{path} is another file on {part.node} than on {node}"
@@ -180,6 +183,7 @@ def _short(parts: Sequence[Facts], files: Mapping[str, PartFile]) -> Iterator[st
     needed: dict[str, int] = {}
     for part in parts:
         for path, least in part.needed.items():
+            # Each rank's index speaks for itself; the file must satisfy all.
             needed[path] = max(least, needed.get(path, 0))
     missing = [path for path in needed if path not in files]
     if missing:
@@ -193,6 +197,7 @@ def _worlds(parts: Sequence[Facts]) -> Iterator[str]:
     said: dict[str, dict[int, str]] = defaultdict(dict)
     for part in parts:
         for name, count in part.counts.items():
+            # One node to name for each number is enough.
             said[name].setdefault(count, part.node)
     for name, counts in said.items():
         if len(counts) > 1:
@@ -213,12 +218,14 @@ def _gaps(parts: Sequence[Facts], members: Mapping[str, set[Rank]]) -> Iterator[
         hole = _hole(name, ranks)
         if hole:
             yield hole
+    # They agree, or `_worlds` has said so.
     counts = {name: count for part in parts for name, count in part.counts.items()}
     for name, count in sorted(counts.items()):
         have = len(members.get(name, ()))
         if have < count:
             yield f"{name}: {have} of {count} ranks"
     for first, second in dict.fromkeys(pair for part in parts for pair in part.together):
+        # One way only; where both are needed, both pairs are stated.
         lacking = members.get(first, set()) - members.get(second, set())
         if lacking:
             yield f"{second}: {_ranks(sorted(lacking))} missing, {first} has them"
@@ -232,8 +239,10 @@ def _hole(name: str, ranks: set[Rank]) -> str | None:
         return None
     lengths = [max(numbers) + 1 for numbers in zip(*ranks, strict=True)]
     count = prod(lengths)
+    # All ranks lie within the grid, so as many as it has cells are all of them.
     if count == len(ranks):
         return None
+    # Found without building the grid: a file may be called rank 9999999.
     first = islice((rank for rank in _grid(lengths) if rank not in ranks), _SHOWN)
     return f"{name}: {count - len(ranks)} of {count} ranks missing ({_ranks(list(first))})"
 

@@ -71,6 +71,7 @@ class DataRef:
     extra: Mapping[str, JSON] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
+        # They become parts of paths and keys: what is no digest is refused before anybody builds one.
         if self.digest is not None:
             digest_of(self.digest)
         if self.md5 is not None:
@@ -173,12 +174,14 @@ class Record:
     @property
     def id(self) -> str:
         if not self._id:
+            # Worked out once: it is asked for thousands of times in a pass.
             object.__setattr__(self, "_id", record_id(self.run, self.timeline, self.step, self.content))
         return self._id
 
     @property
     def bound(self) -> bool:
         """Whether the data it was trained with is known: only then it can be a rollback target."""
+        # Of several data versions each must be known: half of them brought back is the wrong data.
         return bool(self.data) and all(
             ref.evidence != Evidence.AMBIGUOUS and ref.kind != DataKind.NONE for ref in self.data
         )
@@ -221,6 +224,7 @@ class Record:
             record = cls._read(read)
         except ValueError as error:
             raise Corrupt(f"a record can't be read: {error}", advice=_DAMAGED) from error
+        # The id is over the fields: a record that was edited, or filed under another's name, is nobody's.
         if record.id != said:
             raise Corrupt(f"the record {said[:12]} has fields of another ({record.id[:12]})", advice=_DAMAGED)
         return record
@@ -229,6 +233,7 @@ class Record:
     def _read(cls, read: Fields) -> Self:
         code = read.optional_mapping("code")
         return cls(
+            # A run's name becomes a folder and a branch. `shared`: thousands of records say the same.
             run=shared(run_name(read.text("run"))),
             timeline=read.integer("timeline", least=1),
             step=read.size("step"),
@@ -294,6 +299,7 @@ def record_for(manifest: Manifest, *, run: str, timeline: int, step: int, saved_
 def metrics(value: Mapping[str, JSON]) -> dict[str, float]:
     """Names and finite numbers. Raises ValueError."""
     for name, number in value.items():
+        # NaN and infinity have no JSON; a ledger with one could not be written again.
         if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
             message = f"the metric {name} is {number!r}, not a finite number"
             raise ValueError(message)

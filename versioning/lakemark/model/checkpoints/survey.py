@@ -42,7 +42,9 @@ class Survey:
         Logs outside saves are left out: they grow all the time.
         """
         steps = {path for path in known if path in self.folders and any(map(str.isdigit, path.rpartition("/")[2]))}
+        # Also what lies around such a directory: a file in it could be written in place.
         steps -= {step for path in whole for step in (path, *_above(path))}
+        # The newest by time of change: numbers go back where a trainer does.
         steps -= set(sorted(steps, key=lambda path: self.folders[path].mtime_ns, reverse=True)[:NEWEST])
         inside: dict[str, list[str]] = defaultdict(list)
         files: dict[str, FileStamp] = {}
@@ -51,6 +53,7 @@ class Survey:
             above = _above(path)
             if not steps.isdisjoint(above):
                 inside[above[0]].append(path)
+            # A log inside a save is a part of it and counts.
             elif path in saves or not saves.isdisjoint(above) or not is_log(path.rpartition("/")[2]):
                 files[path] = stamp
         for paths in inside.values():
@@ -62,6 +65,7 @@ class Survey:
         """Directories of which a file is another one `now` though no name in them came, went or changed."""
         for path, stamp in self.files.items():
             folder = path.rpartition("/")[0]
+            # A file that is gone has changed its folder, which is told of elsewhere.
             if now.files.get(path, stamp) != stamp and now.folders.get(folder) == self.folders.get(folder):
                 yield folder
 

@@ -76,12 +76,15 @@ class Clocks:
 
     def add(self, entry: Entry) -> list[ClockMark]:
         """Takes the next entry in. Simulated times, and entries replayed from another copy, say nothing and stay as written."""
+        # Only records are marked; other entries of a jumped clock are evidence, and nothing is asked of their age.
         told = ToldTime(entry.sequence, entry.recorded_at, entry.record if entry.kind == "committed" else None)
         if entry.replayed or entry.clock == Clock.SIMULATED:
             return []
+        # Its writer knew: it is no evidence for or against its neighbours.
         if entry.clock != Clock.OK:
             self.off = [*self.off, told][-WINDOW:]
             return _marks([told], suspect=True, not_before=self.newest)
+        # Against the newest, not the last one: many small steps back would else go unseen.
         if self.newest is None or told.at >= self.newest - TOLERANCE:
             return self._agrees(told)
         return self._falls(told)
@@ -89,6 +92,7 @@ class Clocks:
     def _agrees(self, told: ToldTime) -> list[ClockMark]:
         # Of those that fell behind it is known by now that they were written before this one, and no more.
         behind, self.apart = _marks(self.apart, suspect=True, not_before=told.at), []
+        # Within the tolerance an entry may lie before the newest, which stays the mark.
         self.newest = told.at if self.newest is None else max(self.newest, told.at)
         self.trusted.append(told)
         if len(self.trusted) > WINDOW:
@@ -99,12 +103,15 @@ class Clocks:
         """After a fall: either those that are ahead of `told` had jumped, or it fell behind."""
         kept, ahead = self._parted(told.at)
         times = [one.at for one in ahead]
+        # Those ahead took no longer, by their own times, than passed between the neighbours that are left: one jump and its end.
         if kept and times and max(times) - min(times) <= max(told.at - kept[-1].at, timedelta(0)):
             return self._overturn(kept, ahead, [told])
+        # Else the fewer jumped: those that agree with this one are counted against those ahead.
         with_it = [*(one for one in self.apart if one.at <= told.at + TOLERANCE), told]
         kept, ahead = self._parted(min(one.at for one in with_it))
         if len(with_it) > len(ahead):
             return self._overturn(kept, ahead, with_it)
+        # One more than the window: so many outvote all that is kept, so no more need be kept.
         self.apart = [*self.apart, told][-WINDOW - 1 :]
         return _marks([told], suspect=True, not_before=self.newest)
 
@@ -115,6 +122,7 @@ class Clocks:
 
     def _overturn(self, kept: list[ToldTime], ahead: list[ToldTime], right: list[ToldTime]) -> list[ClockMark]:
         """`ahead` had jumped; what lies apart and agrees with what is left never had."""
+        # What lay apart may still be before what stays, or after what turned out right: then it jumped as well.
         least = kept[-1].at - TOLERANCE if kept else min(one.at for one in right)
         judged = {one.sequence for one in right}
         after = right[-1].at
@@ -133,6 +141,7 @@ class Clocks:
     def _hold_back(self, at: datetime) -> list[ClockMark]:
         """What was written as suspect since the last trusted entry was written before this one of `at`."""
         off, self.off = self.off, []
+        # The last but one: the very last is the entry that came just now.
         before = self.trusted[-2].at if off and len(self.trusted) > 1 else None
         return _marks(off, suspect=True, not_before=before, not_after=at)
 

@@ -50,10 +50,12 @@ def sending(sent: Sent | None, *, now: datetime, stands: bool, small_bytes: int 
     """stands: a whole copy of this ledger lies there, and reads as it was made."""
     if not stands:
         return Sending(whole=True, why="no whole copy stands there")
+    # A lost note of it must not make what is sent grow without bound.
     if sent is None:
         return Sending(whole=True, why="nothing is known of what was sent there")
     if sent.size_bytes <= small_bytes:
         return Sending(whole=True, why="it is small")
+    # From the future it is by a clock that was wrong: nobody knows then how old it is.
     if not timedelta(0) <= now - sent.at < AT_LEAST_EVERY:
         return Sending(whole=True, why=f"the whole copy is of {to_text(sent.at)}")
     if sent.more_bytes >= sent.size_bytes:

@@ -28,9 +28,11 @@ SITE: Final = "site"
 LEVEL: Final = 1
 """Of features: raised with each kind that nodes of before must not pass over. A node tells its own in `node_seen`."""
 _REPLAYED: Final = "replayed"
+# A signature of SSH has less than two thousand characters; an entry must not carry a file.
 _SIGNED_MOST: Final = 2**14
 
 
+# In order of strictness: `max` over their index picks the strictest.
 class Means(StrEnum):
     """What a reader that does not know an entry's kind must stop doing. Saving is always allowed."""
 
@@ -337,6 +339,7 @@ def parsed(entry: bytes, record: bytes | None) -> tuple[Entry, Attachments]:
 
 def settled(draft: Draft, *, branch: str, sequence: int, stamp: Stamp) -> Entry:
     """`draft` as the entry it becomes on `branch`."""
+    # The record travels beside the entry; the entry names it by id and by the digest of all its fields.
     carried = draft.contents.record if draft.contents else None
     known = KINDS.get(draft.kind)
     return Entry(
@@ -351,8 +354,10 @@ def settled(draft: Draft, *, branch: str, sequence: int, stamp: Stamp) -> Entry:
         reason=draft.reason,
         request=stamp.request,
         clock=stamp.clock,
+        # Written into the entry itself: a version that does not know the kind has no table to look it up in.
         unknown_means=draft.unknown_means or (known.unknown_means if known else Means.NO_DELETE),
         signer=draft.signer,
+        # An entry may carry a record's new form, `bound` does, or only name it.
         record=draft.record or (carried.id if carried else None),
         record_digest=digest(carried.as_json()) if carried else None,
         body=draft.body,

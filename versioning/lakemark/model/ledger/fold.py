@@ -55,11 +55,13 @@ def take(state: RunState, entry: Entry, contents: Attachments) -> None:
     """`apply` but for the clocks."""
     state.sequence = entry.sequence
     state.last_recorded_at = entry.recorded_at
+    # Also of a kind that nobody knows: asked again, it must still be the same entry.
     state.requests.add(entry.request, entry.sequence)
     handler = _HANDLERS.get(entry.kind)
     if handler is not None:
         try:
             handler(state, entry, contents)
+        # The entry is in the ledger for good: one that can't be read must stop what it may be about, and not all reading.
         except ValueError:
             _unreadable(state, entry.kind, entry.means)
     else:
@@ -79,6 +81,7 @@ def mentions(entry: Entry, contents: Attachments) -> frozenset[str]:
     if entry.kind not in _OF_RECORDS:
         return frozenset()
     record = contents.record
+    # A commit changes the record that it supersedes, too.
     named = {entry.record, *((record.id, record.supersedes) if record else ())}
     named.update(_text(item, "record") for item in _items(entry.body))
     return frozenset(identity for identity in named if identity)
@@ -96,6 +99,7 @@ def foreseen(state: RunState, entry: Entry, contents: Attachments) -> RunState:
 
     Raises ValueError where the body of `entry` can't be read: `apply` would not know what it says.
     """
+    # Handlers replace what is in these dicts and change nothing inside: copies of the few are enough.
     known = {identity: state.records[identity] for identity in mentions(entry, contents) & state.records.keys()}
     after = RunState(run=state.run, records=known, timelines=dict(state.timelines), rollbacks=dict(state.rollbacks))
     handler = _HANDLERS.get(entry.kind)
@@ -106,6 +110,7 @@ def foreseen(state: RunState, entry: Entry, contents: Attachments) -> RunState:
         by_step[timeline] = list(state.by_step.get(timeline, ()))
         for row in rows:
             insort(by_step[timeline], row)
+    # Lookups fall through to the state's own records.
     after.records = cast("dict[str, RecordState]", ChainMap(after.records, state.records))
     after.by_step = by_step
     return after
@@ -113,6 +118,7 @@ def foreseen(state: RunState, entry: Entry, contents: Attachments) -> RunState:
 
 def _unreadable(state: RunState, kind: str, means: Means) -> None:
     state.unknown.append(kind)
+    # Never lower: an entry that is not understood stays in the history.
     state.blocked = max(state.blocked, means, key=list(Means).index)
 
 
@@ -124,6 +130,7 @@ def _opened(state: RunState, entry: Entry, _contents: Attachments) -> None:
             number=1, fork=None, opened_by="opened", opened_at=entry.recorded_at, sequence=entry.sequence
         )
         state.parent, state.parts = _text(body, "parent"), _integer(body, "parts") or 1
+    # An `opened` of a later day adds: each node says where it watches.
     state.watch |= {node: str(path) for node, path in _mapping(body, "watch").items()}
     state.needs_no |= {str(role) for role in _sequence(body, "needs_no")}
     state.intervals.append(_interval(state, entry, _integer(body, "at_step")))
@@ -132,6 +139,7 @@ def _opened(state: RunState, entry: Entry, _contents: Attachments) -> None:
 def _attempt(state: RunState, entry: Entry, _contents: Attachments) -> None:
     body = entry.body
     identity = _text(body, "attempt")
+    # All nodes of a job open the same attempt: the first entry holds.
     if identity and identity not in state.attempts:
         state.attempts[identity] = Attempt(
             id=identity,
@@ -151,6 +159,7 @@ def _committed(state: RunState, entry: Entry, contents: Attachments) -> None:
     if record is None:
         return
     tier, part = _text(entry.body, "tier") or "hot", _integer(entry.body, "part")
+    # A save is sealed in a node's own tier, so its first place has the node.
     place = shared(Place(tier=tier, node=entry.node, part=part))
     sealed = Replica(
         place=place,
@@ -159,6 +168,7 @@ def _committed(state: RunState, entry: Entry, contents: Attachments) -> None:
         linked=bool(entry.body.get("linked")),
         proof="sealed",
     )
+    # Committed once more by another request: what was said of its replicas since must not be forgotten.
     if record.id not in state.records:
         state.records[record.id] = RecordState(
             record=record,
@@ -178,6 +188,7 @@ def _bound(state: RunState, entry: Entry, contents: Attachments) -> None:
     if found is not None:
         _change(state, entry.record, record=contents.record or found.record.with_data(data))
     elif entry.record is None:
+        # A `bound` without a record is what somebody declares that the run reads.
         interval = _interval(state, entry, _integer(entry.body, "at_step"))
         state.intervals.append(replace(interval, declared=True))
 
@@ -194,6 +205,7 @@ def _replicated(state: RunState, entry: Entry, _contents: Attachments) -> None:
     found = state.records.get(entry.record or "")
     if found is not None:
         held = {**found.replicas, place: copy}
+        # It came there after all, so nothing is refused or lost any more.
         refused = {where: why for where, why in found.refused.items() if where != place}
         _change(state, entry.record, replicas=held, released=found.released - {place}, refused=refused, lost=None)
 
@@ -225,7 +237,9 @@ def _verified(state: RunState, entry: Entry, _contents: Attachments) -> None:
         ok = bool(item.get("ok"))
         seen = replace(
             replica,
+            # Never back to linked: a copy of our own does not become the trainer's file again.
             linked=replica.linked and item.get("linked") is not False,
+            # A look that found damage proves nothing of when it was whole last.
             verified_at=at if ok else replica.verified_at,
             damaged=not ok and not item.get("suspect"),
             suspect=not ok and bool(item.get("suspect")),
@@ -238,8 +252,10 @@ def _resumed(state: RunState, entry: Entry, contents: Attachments) -> None:
     _attempt(state, entry, contents)
     found = state.attempts.get(_text(entry.body, "attempt") or "")
     if found is not None:
+        # An inferred resume was seen afterwards in what the process saved; nobody decided a record for it.
         decided = None if entry.body.get("inferred") else entry.record
         new = replace(found, timeline=entry.timeline, record=found.record or decided)
+        # The first decision holds for all nodes of the start.
         if decided is not None and found.decided_at is None:
             new = replace(new, decided=entry.sequence, decided_at=entry.recorded_at)
         gaps = entry.body.get("accepted_gaps")
@@ -266,6 +282,7 @@ def _branch_moved(state: RunState, entry: Entry, _contents: Attachments) -> None
 
 def _fork(state: RunState, entry: Entry, *, rollback: str | None) -> None:
     fork = entry.body.get("fork")
+    # A retried entry opens nothing a second time.
     if fork is not None and entry.timeline not in state.timelines:
         state.timelines[entry.timeline] = Timeline(
             number=entry.timeline,
@@ -346,6 +363,7 @@ def _quarantine_lifted(state: RunState, entry: Entry, _contents: Attachments) ->
     cause = _data_commit(entry.body)
     for identity in _named(entry):
         found = state.records.get(identity)
+        # Lifting a data quarantine lifts only what it led to; lifting one record's lifts it whatever led to it.
         if found is not None and cause in (None, found.quarantined_by):
             _change(state, identity, quarantined=None, quarantined_at=None, quarantined_by=None)
 
@@ -371,6 +389,7 @@ def _metric_added(state: RunState, entry: Entry, contents: Attachments) -> None:
 
 def _attempt_ended(state: RunState, entry: Entry, _contents: Attachments) -> None:
     found = state.attempts.get(_text(entry.body, "attempt") or "")
+    # A cause that is known later replaces `unknown`; the time it ended does not move.
     if found is not None and (found.ended_at is None or found.cause == Cause.UNKNOWN):
         ended = found.ended_at or entry.recorded_at
         cause = _text(entry.body, "cause") or Cause.UNKNOWN
@@ -410,6 +429,7 @@ def _data_lost(state: RunState, entry: Entry, _contents: Attachments) -> None:
         identity, place = _text(item, "record"), _place(item)
         found = state.records.get(identity or "")
         if found is not None:
+            # Not among `released`: nobody decided that its bytes may go.
             left = {where: copy for where, copy in found.replicas.items() if where != place}
             _change(state, identity, replicas=left, lost=_text(item, "why") or entry.reason or "lost")
 

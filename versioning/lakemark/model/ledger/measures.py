@@ -17,6 +17,7 @@ from lakemark.model.values.canonical import JSON
 
 WORKS: Final = ("saved", "landed", "replicated", "restored", "resumed", "ready")
 """The trainer wrote it; it came to hot; to a slower tier; back; a directory was made ready; a drill could go on from it."""
+# A year: no work on a checkpoint takes longer, a clock that jumped does.
 MOST_SECONDS: Final = 366 * 86_400.0
 _MOST_BYTES: Final = 2**53 - 1
 
@@ -50,6 +51,7 @@ def measures(entry: Entry) -> Iterator[Measure]:
 
 def _told(body: Mapping[str, JSON], entry: Entry) -> Iterator[Measure]:
     size = body.get("size_bytes")
+    # Entries of other nodes may say anything: a size that is none leaves the seconds usable.
     known = isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= _MOST_BYTES
     node = body.get("node")
     for work in WORKS:

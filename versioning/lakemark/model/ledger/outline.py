@@ -51,6 +51,7 @@ class Outline:
         for identity, found in state.records.items():
             places.update(found.replicas, found.released, found.refused)
             for place, replica in found.replicas.items():
+                # Shared tiers hold nearly every record: only nodes' own are asked for by record.
                 if place.node is None:
                     continue
                 kept.setdefault(place, set()).add(identity)
@@ -70,6 +71,7 @@ class Outline:
             places=frozenset(places),
             kept={place: frozenset(ids) for place, ids in kept.items()},
             linked={place: frozenset(ids) for place, ids in linked.items()},
+            # Sorted and joined: found by bisection without an object for each.
             ids=b"".join(sorted(map(bytes.fromhex, state.records))),
         )
 
@@ -86,6 +88,7 @@ class Outline:
             return self.ids[number * _ID_BYTES : (number + 1) * _ID_BYTES]
 
         number = bisect_left(range(len(self.ids) // _ID_BYTES), wanted, key=at)
+        # Beyond the end the slice is empty and equals no id.
         return at(number) == wanted
 
 

@@ -32,6 +32,7 @@ class Requests:
         if gap < 0:
             message = f"entry {sequence} is no later one"
             raise ValueError(message)
+        # A selection of entries is folded as well: places without a key keep the sequence's order.
         self._hashes.extend([0] * gap)
         self._hashes.append(_hashed(request))
         self._count += 1
@@ -44,6 +45,7 @@ class Requests:
         """Entries whose key may be `request`, the newest first; nearly always at most one, and never one too few."""
         wanted, mask = _hashed(request), len(self._slots) - 1
         found, slot = [], wanted & mask
+        # At most half full, so an empty slot ends every search.
         while number := self._slots[slot]:
             if self._hashes[number - 1] == wanted:
                 found.append(number + (self._before or 0))
@@ -59,6 +61,7 @@ class Requests:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Requests):
             return NotImplemented
+        # The table depends on when it grew, and says nothing else.
         return (self._before, self._hashes) == (other._before, other._hashes)
 
     __hash__ = None  # type: ignore[assignment]
@@ -77,6 +80,7 @@ class Requests:
         self._slots[slot] = number
 
     def _grow(self) -> None:
+        # Rebuilt from the hashes: the keys themselves are not kept.
         self._slots = array("I", bytes(2 * len(self._slots) * self._slots.itemsize))
         for number, hashed in enumerate(self._hashes, 1):
             if hashed:
@@ -84,4 +88,5 @@ class Requests:
 
 
 def _hashed(request: str) -> int:
+    # blake2b and not hash(), which differs from process to process. 0 marks a gap, so no key may have it.
     return int.from_bytes(blake2b(request.encode(errors="surrogatepass"), digest_size=8).digest(), "big") or 1

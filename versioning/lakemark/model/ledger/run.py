@@ -172,7 +172,9 @@ class RecordState:
     @property
     def instant(self) -> datetime:
         """What as-of compares: the earlier of saved_at and recorded_at; of a suspect clock, held between its neighbours."""
+        # The earlier of two clocks: a record must not seem to be of a later moment than either says.
         told = min(self.record.saved_at, self.recorded_at)
+        # The lower bound first: where the two contradict each other, it must not seem newer than what came after it.
         if self.not_before is not None:
             told = max(told, self.not_before)
         return told if self.not_after is None else min(told, self.not_after)
@@ -266,10 +268,12 @@ class RunState:
     @property
     def written_at(self) -> datetime | None:
         """When its newest entry was written whose clock is not suspect: a clock before that is behind."""
+        # Without any trusted time, as in a simulation, the last entry's.
         return self.clocks.newest or self.last_recorded_at
 
     def takes(self, made_at: datetime | None) -> bool:
         """Whether a save made then is the run's: it was open. None: nobody knows when it was made."""
+        # Saves that are found after the closing, and were made before it, are still the run's.
         return not self.closed or self.closed_at is None or made_at is None or made_at <= self.closed_at
 
     @property
@@ -279,12 +283,14 @@ class RunState:
     @property
     def timeline(self) -> int:
         """The current timeline: the one opened last."""
+        # Numbers only grow, and each timeline is opened after the one it leaves.
         return max(self.timelines, default=1)
 
     @property
     def interval(self) -> Interval | None:
         """What an attempt that starts now would open."""
         here = [interval for interval in self.intervals if interval.timeline == self.timeline]
+        # A timeline that was opened without a change of data reads what its run read last.
         return here[-1] if here else (self.intervals[-1] if self.intervals else None)
 
     @property

@@ -15,6 +15,7 @@ from lakemark.model.values.canonical import JSON
 from lakemark.model.values.instants import from_text
 from lakemark.model.values.outside import bounded, digest, ledger_id
 
+# A level counts kinds of entries: one beyond this is no version's.
 _HIGHEST: Final = 10_000
 
 
@@ -145,6 +146,7 @@ class SiteState:
 
     def pin_of(self, repository: str, commit: str) -> Pin | None:
         """The pin that keeps `commit` (also while its grace runs), or None."""
+        # A commit may have been pinned, given up and pinned anew: the last one that is not given up keeps it.
         found = [pin for pin in self.pins.values() if (pin.repository, pin.commit) == (repository, commit)]
         return next((pin for pin in reversed(found) if pin.state != "unpinned"), None)
 
@@ -157,6 +159,7 @@ class SiteState:
 
         configured: the names there are. Other nodes' hot is theirs to name.
         """
+        # The site knows a node's own tier as `hot@node`, the configuration as `hot`.
         keys = {*configured, *(tier_name(name, node) for name in configured)}
         return tuple(
             seen
@@ -167,6 +170,7 @@ class SiteState:
     def earlier_tiers(self, tier: str) -> tuple[str, ...]:
         """What the shared tier was called before, the latest name first."""
         names: list[str] = []
+        # Backwards through the names: each renaming is looked at once, so a name that was used twice ends too.
         for one in reversed(self.renamed):
             if one.tier is not None and one.node is None and one.new == tier:
                 tier = one.old
@@ -183,6 +187,7 @@ class SiteState:
     def head_at(self, repository: str, branch: str, at: datetime) -> HeadSeen | None:
         """The newest observation at or before `at`."""
         seen = self.heads.get((repository, branch), [])
+        # At the very instant counts as seen.
         index = bisect_right([head.observed_at for head in seen], at)
         return seen[index - 1] if index else None
 
@@ -258,6 +263,7 @@ def _node_renamed(state: SiteState, entry: Entry) -> None:
     if old in state.nodes:
         state.nodes[new] = state.nodes.pop(old)
     if old in state.retired_nodes:
+        # The old name goes, the new one comes.
         state.retired_nodes.symmetric_difference_update({old, new})
     state.renamed.append(Renamed(old=old, new=new, sequence=entry.sequence, tier=None, node=old))
 
@@ -267,6 +273,7 @@ def _call(state: SiteState, key: str, new: str) -> None:
     state.tiers = {
         new if name == key else name: replace(seen, name=new) if name == key else seen
         for name, seen in state.tiers.items()
+        # Whatever had the new name before gives it up.
         if name != new
     }
 
@@ -298,6 +305,7 @@ def _node_seen(state: SiteState, entry: Entry) -> None:
 
 def _policy_set(state: SiteState, entry: Entry) -> None:
     policy, text = digest(entry.body.get("policy")), _text(entry.body, "text")
+    # Raised as for any entry that can't be read: retention then deletes nothing.
     if sha256(text.encode()).hexdigest() != policy:
         raise ValueError(f"a policy's text is not that of its digest {policy[:12]}")
     found = PolicySet(policy=policy, text=text, set_at=entry.recorded_at, sequence=entry.sequence)
@@ -318,12 +326,14 @@ def _pin(state: SiteState, entry: Entry) -> None:
     branch = _text(entry.body, "pin")
     old = state.pins.get(branch)
     known = {"pinned": "pinned", "unpinning": "unpinning", "unpinned": "unpinned"}
+    # Given up for good: the branch may be gone by now, and a late entry must not bring the pin back.
     if old is not None and old.state == "unpinned":
         return
     state.pins[branch] = Pin(
         repository=_text(entry.body, "repository"),
         commit=_text(entry.body, "commit"),
         branch=branch,
+        # Later entries name the pin alone; what the first one said stays.
         nonce=_text(entry.body, "nonce") or (old.nonce if old else ""),
         state=known[entry.kind],
         pinned_at=old.pinned_at if old else entry.recorded_at,

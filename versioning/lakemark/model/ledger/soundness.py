@@ -40,6 +40,7 @@ class Lack:
         """In words."""
         has = "has no such branch" if self.tip is None else f"is at {self.tip[:12]}"
         known = " and ".join(self.sources)
+        # A source that knows no revision says in words what it has seen.
         what = self.revision if " " in self.revision else f"entry {self.revision}"
         return f"{self.branch}: {known} knows {what[:23]}, which this ledger lacks (it {has})"
 
@@ -53,6 +54,7 @@ def lacks(seen: Iterable[Seen], tips: Mapping[str, str], *, holds: Callable[[str
     missing: dict[tuple[str, str], list[str]] = {}
     for one in seen:
         tip = tips.get(one.branch)
+        # Most often it is the very tip: Git is asked for ancestry only where it is not.
         if tip == one.revision or (tip is not None and holds(one.branch, one.revision)):
             continue
         missing.setdefault((one.branch, one.revision), []).append(one.source)

@@ -12,6 +12,7 @@ from lakemark.model.ledger.run import RunState
 from lakemark.model.values.wording import ago, instant
 
 _LOOKED_AT: Final = 20
+# A toy run that saves each second may pause for a minute to evaluate.
 _AT_LEAST: Final = timedelta(minutes=2)
 _INTERVALS: Final = 2
 
@@ -23,10 +24,12 @@ def still_writing(state: RunState, now: datetime) -> str | None:
     """
     if state.closed:
         return None
+    # All timelines: whoever writes, writes now, wherever it went back to.
     saved = sorted(found.instant for found in state.records.values())[-_LOOKED_AT:]
     if not saved:
         return None
     steps = [(later - earlier).total_seconds() for earlier, later in pairwise(saved)]
+    # The median: one long evaluation or restart among the last saves must not stretch it.
     usual = max(timedelta(seconds=median(steps)), _AT_LEAST) if steps else _AT_LEAST
     if now - saved[-1] >= _INTERVALS * usual:
         return None

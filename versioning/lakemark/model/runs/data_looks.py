@@ -31,8 +31,10 @@ def pause(node: str, *, nodes: Collection[str], wrong: bool, turn: int) -> Pause
     """
     if wrong:
         return Pause(EVERY, "the last look found something to do, or could not")
+    # A node that is not registered yet looks as well.
     count = len({*nodes, node})
     share = min(EVERY * count, LONGEST)
+    # Drawn from the name and the turn: repeatable in tests, and different on each node.
     drawn = int.from_bytes(blake2b(f"{node}:{turn}".encode(), digest_size=4).digest(), "big") / 2**32
     if count == 1:
         return Pause(EVERY, "no other node looks")

@@ -17,6 +17,7 @@ from lakemark.model.runs.timeline import lineage, segments
 
 _Choice: TypeAlias = tuple[tuple[DataRef, ...], int | None]
 """Data that a process may have had open, and the step at which it began to, where that was said."""
+# Two callbacks write one step within seconds of each other.
 _MOMENT: Final = timedelta(minutes=1)
 
 
@@ -71,26 +72,32 @@ def place(state: RunState, save: Save) -> Placement:
     attempt that still holds a sealed file supersedes: it was taken too early. A second file of one save conflicts. Any other
     find of the same step, or one below what its timeline has, opens a timeline, unless its own was left behind.
     """
+    # By its process, before anything is compared: the same step may be in several timelines.
     timeline = timeline_of(state, save)
     data = data_of(state, save)
     same = _already(state, save, timeline)
     if same is not None:
         why = "these bytes are committed already"
         return Placement(timeline=same.record.timeline, data=data, known=same.record.id, why=why)
+    # An explicit commit never opens a timeline: who gives it says where it belongs, or is told that it collides.
     may_fork = save.found and timeline == state.timeline
     if not may_fork:
+        # Below a fork a step belongs to the parent, whose record of it is the one to compare with.
         timeline = _owner(state, timeline, save.step)
     other = standing(state, timeline, save.step)
     parent = before(state, timeline, save.step)
     placed = Placement(timeline=timeline, parent=parent.record.id if parent else None, data=data)
     if other is None:
         return _fork(state, placed, save) if may_fork and _went_back(state, save, timeline) else placed
+    # A file that is still the sealed one shows that this is the same save, going on; a new save of the step replaces them all.
     same_attempt = other.record.attempt == save.attempt and other.record.id in save.sealed_again
     if save.supersede or (save.found and same_attempt):
         why = "asked for" if save.supersede else "the same attempt had not finished it when it was taken"
         return replace(placed, supersedes=other.record.id, why=why)
+    # A person or a trainer said that these bytes are that step: nobody else decides which are right.
     if not save.found:
         return replace(placed, collides=other.record.id)
+    # Before a fork is thought of: two names of one save are no going back.
     if _twice(save, other, parent):
         why = "the same attempt saved this step under two names; both are kept"
         return replace(placed, conflicts=other.record.id, why=why)
@@ -108,6 +115,7 @@ def timeline_of(state: RunState, save: Save) -> int:
     """
     attempt = state.attempts.get(save.attempt or "")
     said, mine = save.resumed_timeline, attempt.timeline if attempt else None
+    # `run.resume` was read at the process's start. Its attempt has moved on since, if it went back by itself.
     if mine in state.timelines and any(number == said for number, _ in segments(state, mine)):
         said = mine
     found = next((number for number in (said, mine, save.directory_timeline) if number in state.timelines), None)
@@ -120,6 +128,7 @@ def data_of(state: RunState, save: Save) -> tuple[DataRef, ...]:
     Where a change of data was said to begin at a step, that step tells the saves before it from those after it. What
     somebody declared by hand is what files written later were trained with, if their process says nothing itself.
     """
+    # The process itself: stronger than anything worked out below.
     if save.announced and save.data:
         return save.data
     declared = _declared(state, save)
@@ -128,6 +137,7 @@ def data_of(state: RunState, save: Save) -> tuple[DataRef, ...]:
     timeline = timeline_of(state, save)
     attempt = state.attempts.get(save.attempt or "")
     choices: list[_Choice]
+    # Nothing tells whose directory it was found in: any interval may be its own.
     if save.directory_timeline is None:
         choices = [_choice(interval, timeline) for interval in state.intervals]
     elif attempt is not None and _by_it(state, save, attempt, timeline=timeline):
@@ -135,10 +145,13 @@ def data_of(state: RunState, save: Save) -> tuple[DataRef, ...]:
     else:
         choices = [_choice(interval, timeline) for interval in _intervals(state, timeline)]
     began = attempt.sequence if attempt is not None else 0
+    # A process may have opened data anew after a re-pin that came while it ran.
     choices.extend(_choice(interval, timeline) for interval in state.intervals if interval.sequence > began)
     left = _at_step(choices, save.step)
+    # By what was read, not by how it is known: several intervals of the same data are one answer.
     if len({frozenset((ref.repository, ref.commit) for ref in choice) for choice in left}) <= 1:
         return _plain(left[0]) if left else ()
+    # All that it may have read, none of it certain: shown to people, and no target of a rollback.
     every = dict.fromkeys(replace(ref, evidence=Evidence.AMBIGUOUS) for choice in left for ref in _plain(choice))
     return tuple(every)
 
@@ -154,6 +167,7 @@ def _at_step(choices: Sequence[_Choice], step: int) -> list[tuple[DataRef, ...]]
     for index, (_, at) in enumerate(choices):
         if at is not None and step >= at:
             first = index
+        # The first that begins after this step: it and what follows can't be of it.
         elif at is not None and index > 0:
             last = index
             break
@@ -166,6 +180,7 @@ def _declared(state: RunState, save: Save) -> tuple[DataRef, ...] | None:
     if interval is None or not interval.declared:
         return None
     later = save.newest_mtime is not None and save.newest_mtime > interval.opened_at
+    # Declared from a step on: earlier saves were trained before, whenever they were written.
     reached = interval.at_step is None or save.step >= interval.at_step
     return _plain(interval.data) if later and reached else None
 
@@ -179,6 +194,7 @@ def standing(state: RunState, timeline: int, step: int) -> RecordState | None:
     """The record that holds (timeline, step) now: neither superseded nor in conflict."""
     rows = state.by_step.get(timeline, ())
     here = [state.records[identity] for at, _, identity in rows if at == step]
+    # The one appended last.
     return next((found for found in reversed(here) if found.stands), None)
 
 
@@ -186,6 +202,7 @@ def _already(state: RunState, save: Save, timeline: int) -> RecordState | None:
     """The record of these very bytes at this step in the lineage; of a find that may be any process's, anywhere."""
     numbers = [number for number, bound in segments(state, timeline) if bound is None or save.step <= bound]
     if save.found and not save.announced and (save.directory_timeline is None or _older(state, save)):
+        # A file that lay there before its directory's attempt may be of any timeline: the same bytes are not committed twice.
         numbers.extend(sorted(state.timelines, reverse=True))
     ids = (record_id(state.run, number, save.step, save.content) for number in numbers)
     return next((state.records[identity] for identity in ids if identity in state.records), None)
@@ -193,6 +210,7 @@ def _already(state: RunState, save: Save, timeline: int) -> RecordState | None:
 
 def _owner(state: RunState, timeline: int, step: int) -> int:
     """The timeline of the lineage that has this step: below a fork it is one of its parents."""
+    # The last in order is the oldest: a step at the fork itself is the parent's.
     return [number for number, bound in segments(state, timeline) if bound is None or step <= bound][-1]
 
 
@@ -203,6 +221,7 @@ def _intervals(state: RunState, timeline: int) -> list[Interval]:
         here = [interval for interval in state.intervals if interval.timeline == number]
         found = here + found
         opened = state.timelines.get(number)
+        # It began with data of its own, as after a rollback: what came before can't be meant.
         if here and opened is not None and here[0].sequence == opened.sequence:
             break
     return found or state.intervals[-1:]
@@ -228,13 +247,16 @@ def _went_back(state: RunState, save: Save, timeline: int) -> bool:
     It saves below where its timeline began, or is of a later attempt than the newest record and saves below that one.
     """
     opened = state.timelines.get(timeline)
+    # A timeline begins after its fork: whoever saves at or below it went back once more.
     if opened is not None and opened.fork is not None and save.step <= opened.fork.step:
         return True
     rows = state.by_step.get(timeline)
+    # The usual case: the next step.
     if not rows or save.step > rows[-1][0]:
         return False
     newest = state.attempts.get(state.records[rows[-1][2]].record.attempt or "")
     mine = state.attempts.get(save.attempt or "")
+    # A later attempt. Saves of the same one come out of order where several are found at once.
     return newest is not None and mine is not None and mine.sequence > newest.sequence
 
 
@@ -246,6 +268,7 @@ def _twice(save: Save, other: RecordState, parent: RecordState | None) -> bool:
     if save.newest_mtime is None or other.record.id not in save.beside or other.record.attempt != save.attempt:
         return False
     saved_at = other.record.saved_at
+    # Who trains to the step a second time needs about as long as the first time.
     took = (saved_at - parent.record.saved_at) / 2 if parent is not None else _MOMENT
     return abs(save.newest_mtime - saved_at) < took
 

@@ -23,6 +23,7 @@ _SCHEDULERS: Final = (
     ("FLUX_JOB_ID", None),
 )
 """Variables that a scheduler sets in a job's environment: its id, and how often it was started again."""
+# What each counter says in a job's first start. LSF: Y or N.
 _FIRST: Final = {"AWS_BATCH_JOB_ATTEMPT": ("", "1"), "SLURM_RESTART_COUNT": ("", "0"), "LSB_RESTART": ("", "N")}
 
 
@@ -48,6 +49,7 @@ class Start:
         """The id of the attempt that this start is, sixteen hex digits; None where there is no job, and every start is new."""
         if self.job is None:
             return None
+        # Ends: an id that no attempt has has not ended.
         ids = (self._id(state.run, number) for number in count())
         return next(one for one in ids if not _ended(state, state.attempts.get(one)))
 
@@ -71,8 +73,10 @@ def _ended(state: RunState, attempt: Attempt | None) -> bool:
     if attempt is None or attempt.record is None:
         return False
     found = state.records.get(attempt.record)
+    # Quarantined or pruned since: no node may go on from it, also not the last one of the start.
     if found is None or not usable(found):
         return True
+    # A rollback since was decided against what the start was given.
     if any(one.rollback is not None and one.sequence > attempt.decided for one in state.timelines.values()):
         return True
     # Both: recorded after it, and written after it. What lay there before, and was found late, is no sign of a process.

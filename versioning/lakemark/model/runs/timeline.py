@@ -17,8 +17,10 @@ def segments(state: RunState, timeline: int | None = None) -> Iterator[tuple[int
     while True:
         yield number, bound
         fork = state.timelines[number].fork if number in state.timelines else None
+        # A parent is older than its child: a damaged ledger must not make this go round.
         if fork is None or fork.timeline >= number:
             return
+        # The lowest of all forks on the way down: a parent that was itself left lower counts only up to there.
         bound = fork.step if bound is None else min(bound, fork.step)
         number = fork.timeline
 
@@ -40,10 +42,12 @@ def lineage(state: RunState, timeline: int | None = None, *, step: int | None = 
     for number, bound in segments(state, timeline):
         for there, _, identity in reversed(state.by_step.get(number, ())):
             fork = identity in forks
+            # The very fork is of the lineage; others at its step are what was left behind.
             above = bound is not None and (there > bound or (there == bound and not fork))
             if above or step not in (None, there):
                 continue
             found = state.records[identity]
+            # What a timeline began from counts, also if it was superseded since.
             if found.stands or fork:
                 yield found
 
@@ -75,5 +79,6 @@ def as_of(state: RunState, at: datetime, timeline: int | None = None, *, known_t
 
 def usable(found: RecordState, *, at: datetime | None = None) -> bool:
     """Neither quarantined nor pruned: now, or as known at `at`."""
+    # With `at` None any stop counts; else only those that were known then.
     stopped = [when for when in (found.quarantined_at, found.pruned_at) if when is not None]
     return not any(at is None or when <= at for when in stopped)

@@ -61,6 +61,7 @@ def readers(way: Sequence[Rights]) -> Readers:
     reach = Reach.ALL if place.mode & _OTHERS_READ else Reach.GROUP if place.mode & _GROUP_READS else Reach.OWNER
     closed = None
     for folder in parents:
+        # Each parent can only take away: whoever can't pass one of them is out.
         most = _passing(folder, place)
         if most < reach:
             reach, closed = most, folder
@@ -88,14 +89,17 @@ def remedies(closed: Rights, lacking: str, account: Account, *, team: str | None
     team: the group that shares the site, where one does. inside: whether the place is the site's own; what lies above it may
     be anybody's, and is opened for this account alone.
     """
+    # Of an owner only the owner's bits count, whatever the group may do.
     if closed.owner == account.name:
         return (f"chmod u+{lacking}",)
+    # Before the modes: with the group alone it may be right already.
     if inside and team is not None and team not in account.groups:
         return (JOIN.format(team=team, name=account.name),)
     if closed.group in account.groups:
         return (f"chmod g+{lacking}",)
     if inside and team is not None:
         return (f"chgrp {team}", f"chmod g+{lacking}")
+    # Above the site nothing is opened to a group: others' folders are not ours to share.
     return (f"setfacl -m u:{account.name}:{lacking}",)
 
 

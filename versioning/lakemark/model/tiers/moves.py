@@ -48,6 +48,7 @@ __all__ = [
     "proven_domains",
 ]
 
+# As far as clocks of nodes may differ before anybody is told (`clocks.TOLERANCE`).
 SKEW: Final = timedelta(minutes=5)
 
 
@@ -93,6 +94,7 @@ def plan_moves(
     """
     plan = _Plan(
         state=state,
+        # By rank alone, and stable: tiers of one class stay in the order of the configuration.
         tiers=sorted(tiers, key=lambda tier: tier.rank),
         residence=residence,
         now=now,
@@ -100,17 +102,21 @@ def plan_moves(
         kept=kept,
         guarded=_guarded(state, now),
         blocked=_blocked(state, now),
+        # Quarantined and superseded ones take up no place among the newest.
         newest_first=[found for found in lineage(state) if usable(found)],
         places={tier.name: Place(tier=tier.name, node=node if tier.tier_class == "hot" else None) for tier in tiers},
     )
     admitted = {tier.name: _admitted(plan, tier) for tier in plan.tiers if tier.tier_class != "hot"}
     for found in sorted(state.records.values(), key=lambda found: found.sequence):
+        # Pruned: its bytes go, and nothing is copied or released that pruning removes.
         if found.pruned is None:
             _replicate(plan, found, [tier for tier in plan.tiers if found.record.id in admitted.get(tier.name, ())])
             _release(plan, found)
             _suspects(plan, found)
     return Moves(
+        # Faster tiers first: a record is safe earlier, and slower ones read from there.
         replicate=tuple(sorted(plan.replicate, key=lambda move: _rank(plan, move.tier))),
+        # Each place once, however many moves wait for it.
         recheck=tuple(dict.fromkeys(plan.recheck)),
         release=tuple(plan.release),
         waiting=tuple(plan.waiting),
@@ -124,6 +130,7 @@ def _guarded(state: RunState, now: datetime) -> dict[str, str]:
         if holds(found, now):
             guarded[found.record.id] = f"held: {found.held}"
     for request in state.rollbacks.values():
+        # From the request on: between plan and restore its replicas must not move away.
         if request.open:
             guarded[target_of(request)] = f"the target of the open rollback {request.id}"
     return guarded
@@ -164,6 +171,7 @@ def _first_of_each(state: RunState, every: timedelta) -> Iterator[str]:
     for timeline, rows in state.by_step.items():
         for _, _, identity in rows:
             found = state.records[identity]
+            # Counted from a fixed point, so that the stretches do not move with the run's first record.
             stretch = (timeline, (found.instant - epoch) // every)
             if found.stands and usable(found) and stretch not in seen:
                 seen.add(stretch)
@@ -180,9 +188,11 @@ def _replicate(plan: _Plan, found: RecordState, admitting: Sequence[Tier]) -> No
             missing.append(tier)
     if not missing:
         return
+    # NO_DELETE stops releases alone: one more copy harms nobody.
     if plan.state.blocked is Means.READ_ONLY:
         _wait(plan, found, missing[0], plan.blocked or "read only")
     elif not any(_sound(plan, found, tier) for tier in plan.tiers):
+        # Its own node copies it: this one can't read another's disk.
         others = sorted(place.node for place, replica in found.replicas.items() if place.node and replica.sound)
         why = (
             f"its only sound replica is on node {others[0]}, which copies it" if others else "no sound replica is left"
@@ -201,12 +211,14 @@ def _left(plan: _Plan, found: RecordState, tier: Tier, admitting: Sequence[Tier]
     if keep_for is None or plan.now - found.instant < keep_for:
         return False
     slower = [other for other in plan.tiers if other.rank > tier.rank]
+    # Only if a slower one has it or will: past its time everywhere it would be nowhere.
     return any(other in admitting or _sound(plan, found, other) for other in slower)
 
 
 def _release(plan: _Plan, found: RecordState) -> None:
     """From the slowest tier up, so that what this very plan releases justifies nothing."""
     gone: set[str] = set()
+    # What goes from a slower tier in this plan is in `gone` before a faster one asks who survives.
     for tier in reversed(plan.tiers):
         if plan.replica(found, tier) is None or _stays(plan, found, tier):
             continue
@@ -233,6 +245,7 @@ def _stays(plan: _Plan, found: RecordState, tier: Tier) -> bool:
         return True
     if rules.keep_for is not None and plan.now - found.instant < rules.keep_for:
         return True
+    # At least the newest: a resume must find something near.
     first = plan.newest_first[: max(1, rules.keep_last or 0)]
     return any(found is newest for newest in first)
 
@@ -242,6 +255,7 @@ def _forbidden(plan: _Plan, found: RecordState, tier: Tier) -> str | None:
         return plan.blocked
     if found.record.id in plan.guarded:
         return plan.guarded[found.record.id]
+    # `keep_last` asks for no age, so it may still release.
     if found.clock == Clock.SUSPECT and _residence(plan, tier).keep_for is not None:
         return "recorded while its node's clock was suspect: its age is not known"
     return None
@@ -252,12 +266,14 @@ def _survivor(plan: _Plan, found: RecordState, tier: Tier, gone: set[str]) -> Re
     slower = [
         (other, replica)
         for other in plan.tiers
+        # The same domain is lost with it, and a tier of the same class is nothing it may sink to.
         if other.rank > tier.rank and other.domain != tier.domain and other.name not in gone
         if (replica := plan.replica(found, other)) is not None and replica.sound
     ]
     settle = _residence(plan, tier).settle
     settled = [(other, replica) for other, replica in slower if _settled(replica, settle, plan.now)]
     needed = max(1, plan.copies)
+    # One to name is enough: who releases reads survivors back first.
     if len({other.domain for other, _ in settled}) >= needed:
         return settled[0][1]
     if len({other.domain for other, _ in slower}) < needed:
@@ -267,6 +283,7 @@ def _survivor(plan: _Plan, found: RecordState, tier: Tier, gone: set[str]) -> Re
         return None
     for _, replica in slower:
         if not _settled(replica, settle, plan.now):
+            # It changes by itself: what waits so is no trouble to tell people of.
             due = replica.replicated_at + settle
             _wait(plan, found, tier, f"{replica.place.tier} settles until {to_text(due)}", until=due)
     return None
@@ -274,6 +291,7 @@ def _survivor(plan: _Plan, found: RecordState, tier: Tier, gone: set[str]) -> Re
 
 def _settled(replica: Replica, settle: timedelta, now: datetime) -> bool:
     """Written long enough ago for a read-back to count. Who releases reads it then, whatever was read before."""
+    # Strictly later: a store's answer that it has the bytes proves nothing until it had time to lose them.
     return replica.replicated_at + settle < now
 
 
@@ -301,6 +319,7 @@ def _sound(plan: _Plan, found: RecordState, tier: Tier) -> bool:
 
 
 def _residence(plan: _Plan, tier: Tier) -> Residence:
+    # A tier without a rule keeps what it has.
     return plan.residence.get(tier.name, _FOR_GOOD)
 
 

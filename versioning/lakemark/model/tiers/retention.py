@@ -85,6 +85,7 @@ class _Reasons:
         return bool(self.lasting or self.ending)
 
     def kept(self, record: str) -> Kept:
+        # One reason without an end keeps it for good; of the others the last to end counts.
         until = None if self.lasting or not self.ending else max(at for _, at in self.ending)
         return Kept(record=record, reasons=(*self.lasting, *(text for text, _ in self.ending)), until=until)
 
@@ -106,21 +107,25 @@ def apply_policy(
     """
     left = sorted(
         (found for found in records if found.pruned is None),
+        # By step and not by time: a clock that was wrong must not make an old record the newest.
         key=lambda found: (found.record.step, found.sequence),
         reverse=True,
     )
     reasons = {found.record.id: _Reasons() for found in left}
     for found in left:
         _unconditional(found, reasons[found.record.id], now=now, protected=protected)
+    # A record that nobody may go on from must not take a good one's place in a rule.
     counted = [found for found in left if _counts(found, now)]
     for found, text in _rules(counted, policy, _zone(zone)):
         reasons[found.record.id].lasting.append(text)
     if policy.keep_for is not None:
         for found in left:
             ends = found.instant + policy.keep_for
+            # Of the future it is kept anyway, and for another reason.
             if found.instant <= now < ends:
                 text = f"younger than {duration_text(policy.keep_for)}"
                 reasons[found.record.id].ending.append((text, ends))
+    # Last: it adds only what all rules together left missing.
     _fill(counted, reasons, min_keep)
     return RetentionVerdict(
         keep=tuple(reasons[found.record.id].kept(found.record.id) for found in left if reasons[found.record.id]),
@@ -141,8 +146,10 @@ def best_of(records: Sequence[RecordState], best: Best) -> list[RecordState]:
     scored = [
         (sign * value, -found.record.step, -found.sequence, found)
         for found in records
+        # NaN compares with nothing: it would be best or worst by accident.
         if (value := found.record.metrics.get(best.metric)) is not None and math.isfinite(value)
     ]
+    # Not by the record itself, which has no order.
     return [found for *_, found in sorted(scored, key=lambda row: row[:3])][: best.keep]
 
 
@@ -159,6 +166,7 @@ def _unconditional(found: RecordState, reasons: _Reasons, *, now: datetime, prot
     if found.instant > now:
         reasons.lasting.append(f"dated {to_text(found.instant)}, in the future of this clock")
     if found.clock == Clock.SUSPECT:
+        # Its age may be anything: it goes when somebody says so, not by a rule.
         reasons.lasting.append("recorded while its node's clock was suspect: its age is not known")
 
 
@@ -168,6 +176,7 @@ def _counts(found: RecordState, now: datetime) -> bool:
 
 def _rules(counted: Sequence[RecordState], policy: RetentionPolicy, zone: tzinfo) -> Iterator[tuple[RecordState, str]]:
     if counted:
+        # Whatever the policy: `keep_last: 0` must not leave a run without anything to resume from.
         yield counted[0], "the newest"
     for place, found in enumerate(counted[: policy.keep_last], start=1):
         yield found, f"{_ordinal(place)} of keep_last {policy.keep_last}"
@@ -188,9 +197,11 @@ def _newest_of_each(
     counted: Sequence[RecordState], count: int, period: Callable[[datetime], tuple[Hashable, str]]
 ) -> Iterator[tuple[RecordState, str]]:
     seen: dict[Hashable, tuple[RecordState, str]] = {}
+    # The first seen is the one of the greatest step: the newest of its period.
     for found in counted if count else ():
         key, text = period(found.instant)
         seen.setdefault(key, (found, text))
+    # Periods by time: after a rollback a greater step may be of an earlier day.
     newest_first = sorted(seen.values(), key=lambda pair: pair[0].instant, reverse=True)
     yield from newest_first[:count]
 
@@ -200,6 +211,7 @@ def _calendar(
 ) -> tuple[tuple[str, int, Callable[[datetime], tuple[Hashable, str]]], ...]:
     def hour(at: datetime) -> tuple[Hashable, str]:
         local = at.astimezone(zone)
+        # With the offset: the hour that the end of summer time repeats is two.
         return (local.date(), local.hour, local.utcoffset()), local.strftime("%Y-%m-%d %H:00 %z")
 
     def day(at: datetime) -> tuple[Hashable, str]:
@@ -207,6 +219,7 @@ def _calendar(
         return text, text
 
     def week(at: datetime) -> tuple[Hashable, str]:
+        # ISO's year, which at its ends is not the calendar's: the last days of December may be week 1.
         year, number, _ = at.astimezone(zone).isocalendar()
         return (year, number), f"{year}-W{number:02}"
 
@@ -228,6 +241,7 @@ def _calendar(
 
 
 def _fill(counted: Sequence[RecordState], reasons: Mapping[str, _Reasons], min_keep: int) -> None:
+    # Only good records count towards it: held bad ones do not make it safe.
     missing = min_keep - sum(bool(reasons[found.record.id]) for found in counted)
     for found in counted:
         if missing > 0 and not reasons[found.record.id]:

@@ -18,6 +18,7 @@ _NUMBER: Final = re.compile(r"[0-9]+", re.ASCII)
 
 def names_step(names: Iterable[str], step: int) -> bool:
     """Whether each name says this very step, so that the next save has another. A folder's number may mean anything."""
+    # `step-100/model_3.pt` says 3 and not 100: its folder's number does not count, as the next save may write there again.
     return all(any(int(number) == step for number in _NUMBER.findall(name)) for name in names)
 
 
@@ -32,6 +33,7 @@ def alone_by_link(
         here = found.replicas.get(hot)
         if here is None or not here.linked or not here.sound or found.pruned is not None:
             continue
+        # A copy anywhere else will do: what the trainer does to the link then costs nothing.
         if any(copy.sound for place, copy in found.replicas.items() if place != hot):
             continue
         if not slower or (rpo is not None and now - found.recorded_at >= rpo):

@@ -21,6 +21,7 @@ def ages_at(state: RunState, now: datetime, *, confirmed: bool) -> datetime:
     if confirmed:
         return now
     told = [found.recorded_at for found in state.records.values() if found.clock != Clock.SUSPECT]
+    # Never beyond now: a record of the future would make all the others old.
     return min(now, max(told, default=now))
 
 
@@ -34,5 +35,6 @@ def forbidden(state: RunState, now: datetime) -> str | None:
 def thinnable(state: RunState, found: RecordState, place: Place, *, at: datetime) -> bool:
     """Whether it is a last copy at `place` that nobody holds, no open rollback goes back to, and whose age is known."""
     wanted = any(request.open and target_of(request) == found.record.id for request in state.rollbacks.values())
+    # Any other replica, sound or not, and it is the business of releases, which prove a survivor first.
     alone = set(found.replicas) == {place}
     return alone and found.pruned is None and found.clock != Clock.SUSPECT and not holds(found, at) and not wanted

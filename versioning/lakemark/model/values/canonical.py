@@ -48,8 +48,10 @@ def parse(text: bytes | str) -> JSON:
 
 def _text(value: JSON) -> str:
     if value is None or isinstance(value, bool):
+        # Before integers: True is one in Python.
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
+        # JSON's short escapes and no others, which is what RFC 8785 asks for; ensure_ascii would escape more.
         return encode_basestring(value)
     if isinstance(value, int):
         if abs(value) > _SAFE_INTEGER:
@@ -59,6 +61,7 @@ def _text(value: JSON) -> str:
     if isinstance(value, float):
         return _number(value)
     if isinstance(value, Mapping):
+        # By UTF-16 code units: another order than Python's for letters beyond U+FFFF.
         keys = sorted(value, key=lambda key: key.encode("utf-16-be"))
         return "{" + ",".join(f"{_text(key)}:{_text(value[key])}" for key in keys) + "}"
     if isinstance(value, list | tuple):
@@ -72,8 +75,10 @@ def _number(value: float) -> str:
     if not math.isfinite(value):
         message = f"{value} is not JSON"
         raise ValueError(message)
+    # Minus zero is 0 as well.
     if value == 0:
         return "0"
+    # Python's repr has the same shortest digits as ECMAScript, and other rules of where the point goes.
     mantissa, _, exponent = repr(abs(value)).partition("e")
     whole, _, fraction = mantissa.partition(".")
     fraction = "" if fraction == "0" else fraction
@@ -99,6 +104,7 @@ def _placed(digits: str, point: int) -> str:
 
 
 def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
+    # Readers differ in which of two equal keys they take: a digest could be of another meaning than what is read.
     result = dict(pairs)
     if len(result) != len(pairs):
         seen: set[str] = set()

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 _FULL: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+# The type bytes of lakeFS's identity hashing, 0 to 5 in this order.
 _BYTES, _STRING, _INTEGER, _LIST, _MAP, _EMBEDDED = (bytes([kind]) for kind in range(6))
 _EIGHT_BYTES: Final = b"\x08"
 
@@ -32,6 +33,7 @@ def commit_id(
     parents: Sequence[str],
 ) -> str:
     """The id that a commit with these fields has. `created_s`: whole seconds since 1970, UTC."""
+    # Parents are hashed by themselves, and that digest is embedded as bytes.
     family = hashlib.sha256(_list(parents)).digest()
     fields = (
         _string("commit:v1"),
@@ -63,5 +65,6 @@ def _list(texts: Sequence[str]) -> bytes:
 
 
 def _map(texts: Mapping[str, str]) -> bytes:
+    # In order of keys: a map has none of its own.
     pairs = (_string(key) + _string(texts[key]) for key in sorted(texts))
     return _MAP + _integer(len(texts)) + b"".join(pairs)

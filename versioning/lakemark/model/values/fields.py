@@ -11,6 +11,7 @@ from lakemark.model.values.canonical import JSON
 from lakemark.model.values.instants import from_text
 from lakemark.model.values.outside import bounded, digest
 
+# Not None, which is a value that a field can have.
 _ABSENT: Final[Any] = object()
 _MOST: Final = 2**53 - 1
 """What every JSON reader keeps exact."""
@@ -120,8 +121,10 @@ class Fields:
 
     def _take(self, name: str, kind: type[Any], default: Any) -> Any:  # noqa: ANN401 - the callers name the type
         value = self._left.pop(name, _ABSENT)
+        # null and absent are the same wherever there is a default: newer versions may write either.
         if (value is _ABSENT or value is None) and default is not _ABSENT:
             return default
+        # True is an int to Python, and text is a sequence: neither is meant.
         right = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
         if not right or (kind is Sequence and isinstance(value, str)):
             shown = "missing" if value is _ABSENT else repr(value)[:80]
@@ -130,6 +133,7 @@ class Fields:
         return value
 
 
+# typed: 1, 1.0 and True are equal and must not become each other.
 @lru_cache(maxsize=4096, typed=True)
 def _shared(value: Hashable) -> Hashable:
     return value

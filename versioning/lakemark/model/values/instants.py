@@ -24,6 +24,7 @@ def to_text(instant: datetime) -> str:
     if instant.tzinfo is None:
         message = f"{instant.isoformat()} has no offset"
         raise ValueError(message)
+    # Always six digits: isoformat() leaves them out where they are zero, and texts would not sort by time.
     return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

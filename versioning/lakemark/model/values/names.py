@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+# A part of branch names, paths and bucket keys: no upper case, as some file systems take both for one.
 _RUN: Final = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*", re.ASCII)
+# As a label of DNS, and as node names.
 _LONGEST: Final = 63
 _ESCAPE: Final = re.compile(r"x-([0-9a-f]+)", re.ASCII)
 _LOG: Final = re.compile(r".*\.(?:log|out|err|txt|jsonl|csv|tsv|tfevents\.[^/]*)", re.ASCII | re.DOTALL)
@@ -28,6 +30,7 @@ def is_log(path: str) -> bool:
 
 def is_run(name: str) -> bool:
     """Whether `name` may be a run's: `[a-z0-9]+([._-][a-z0-9]+)*`, at most 63 long, not `site`, not ending in `.lock`."""
+    # `site` is the ledger's own branch; Git refuses names that end in `.lock`.
     return bool(_RUN.fullmatch(name)) and len(name) <= _LONGEST and name != "site" and not name.endswith(".lock")
 
 
@@ -36,6 +39,7 @@ def run_for(name: str) -> str:
 
     A valid name that does not look mapped stays as it is. Longer than 30 UTF-8 bytes when mapped, or empty: ValueError.
     """
+    # A name that only looks mapped is mapped again, so that `original` gives it back.
     if is_run(name) and not _ESCAPE.fullmatch(name):
         return name
     mapped = "x-" + name.encode().hex()

@@ -17,8 +17,10 @@ REASON_MOST: Final = 1_000
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MD5: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _OBJECT: Final = re.compile(r"[0-9a-f]{32}(?:\.dir)?", re.ASCII)
+# What a pass adds to the name of its own mark.
 _PASS: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _PERMISSIONS: Final = re.compile(r"[0-7]{3}", re.ASCII)
+# No leading zeros, sign or blanks: a number has one spelling. Forty digits are more than any bound below.
 _DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,39}", re.ASCII)
 _DIRECTORY_OBJECT: Final = re.compile(r"[0-9a-f]{32}\.dir", re.ASCII)
 _NODE: Final = re.compile(r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*", re.ASCII)
@@ -62,6 +64,7 @@ def ledger_id(value: object) -> str:
 
 def ledger_slot(name: str) -> str | None:
     """The slot in a file name `<slot>.bundle`, of 1 to 20 lower-case letters; None for any other name."""
+    # None and no error: a tier's folder may hold files of other programs.
     found = _LEDGER_SLOT.fullmatch(name)
     return None if found is None else found[1]
 
@@ -106,6 +109,7 @@ def decimal(value: object, *, most: int = 2**63 - 1) -> int:
 
 def bounded(value: object, *, least: int, most: int, what: str) -> int:
     """A whole number from `least` to `most`, both allowed."""
+    # JSON's true would pass as 1.
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"{what} is {value!r:.80}, not a whole number from {least} to {most}")
     return value
