@@ -202,3 +202,28 @@ def test_a_fork_has_connections_and_names_of_its_own(faulty, tmp_path):
         os._exit(0 if fs.cat_file(A) == WHOLE else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert fs.cat_file(A) == WHOLE
+
+
+SWEEPS = """
+import contextlib, fcntl, os, sys
+held, seen = sys.argv[1], set()
+print("ready", flush=True)
+while len(seen) < 400 and os.getppid() == int(sys.argv[2]):
+    for name in os.listdir(held):
+        if name.endswith(".lock") and name not in seen:
+            seen.add(name)
+            with contextlib.suppress(OSError), open(f"{held}/{name}", "r+") as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(f"{held}/{name}")
+"""
+
+
+def test_a_name_is_held_although_another_process_sweeps_at_this_moment(cache):
+    path = put(cache, KEY, b"bytes")
+    caches = [Cache(cache.folder, cache.limit_bytes) for _ in range(400)]
+    arguments = [sys.executable, "-c", SWEEPS, str(cache.folder / "held"), str(os.getpid())]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE) as sweeper:
+        assert sweeper.stdout.readline() == b"ready\n"
+        names = [one.hold(path, "name") for one in caches]
+        sweeper.kill()
+    assert [name for name in names if not name.parent.with_suffix(".lock").exists()] == []

@@ -202,10 +202,14 @@ class Cache:
         """This process's folder of names; one of its own after a fork."""
         # By process: the parent's names go with the parent.
         mine = self._holding.get(os.getpid())
-        if mine is None:
+        while mine is None:
             token = self.folder / "held" / secrets.token_hex(8)
             descriptor = os.open(f"{token}.lock", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # Who sweeps may have had the lock before us, and removed it: the names under it would never go then.
+            if not _same(descriptor, token.with_suffix(".lock")):
+                os.close(descriptor)
+                continue
             token.mkdir(mode=0o700)
             self._holding[os.getpid()] = mine = (token, descriptor)
         return mine[0]
