@@ -49,6 +49,7 @@ def test_sizes(text, size_bytes):
         "\uff12GiB",
         "1GiB\n",
         "200G",
+        "200kiB",
     ],
 )
 def test_no_sizes(text):

@@ -15,7 +15,7 @@ from typing import Final
 from lakemark.model.values.instants import duration as _duration
 
 _DECIMAL: Final = r"([0-9]{1,15}(?:\.[0-9]{1,9})?)"
-_SIZE: Final = re.compile(_DECIMAL + r" ?([kKMGTPE]i?)?B", re.ASCII)
+_SIZE: Final = re.compile(_DECIMAL + r" ?(k|[KMGTPE]i?)?B", re.ASCII)
 _SHARE: Final = re.compile(_DECIMAL + r" ?%", re.ASCII)
 _FACTORS: Final = {
     "": 1,
