@@ -193,13 +193,16 @@ class Spooled:
 
     def written_over(self, files: Iterable[OnDisk]) -> str | None:
         """Why these are not the files it was announced of; None where they are, as far as that was said. Logs may grow."""
+        # A file that is a checkpoint by itself was announced under `.`, as nobody knew what it would be called in a manifest.
         here = {one.path: (one.file.inode, one.file.size_bytes, one.file.mtime_ns) for one in files}
         if "." in (self.identity or {}) and len(here) == 1:
             here = {".": next(iter(here.values()))}
         for path, then in (self.identity or {}).items():
             now = here.get(path)
+            # A log inside a save goes on growing after it; the same inode shows that it is the same log.
             if now is not None and now[1] > then[1] and then[0] in (0, now[0]) and is_log(path):
                 continue
+            # An inode of 0 was not known, as on mounts that give no lasting numbers: size and time have to do.
             if now is None or now[1:] != then[1:] or then[0] not in (0, now[0]):
                 name = self.path.name if path == "." else path
                 return f"{name} was written again" if path in here else f"{name} is gone"
@@ -207,6 +210,7 @@ class Spooled:
 
     def awaited(self, paths: Container[str]) -> Iterator[str]:
         """Of the files that ranks leave, those not among `paths` (inside the checkpoint). None left: it may be whole."""
+        # Lazily: a spool file may say any number of ranks, and the first file that is missing is enough.
         for rank in range(self.world or 0):
             for file in self.rank_files:
                 path = file.replace("{rank}", str(rank))

@@ -87,11 +87,14 @@ class Watched:
 
     def directory(self, run: str) -> Path | None:
         """Where trainers of `run` save, if they do so here."""
+        # Backwards from the run's name: what `{name}` stood for is what the star in the path was.
         before, pattern, after = self.run.partition("{name}")
         if not pattern:
             return self.path if self.run == run else None
+        # The directory is called as the trainer called it, not as the ledger's name maps that.
         written = original(run)
         name = written[len(before) : len(written) - len(after)]
+        # A name that came from elsewhere must not become a path out of the watched place.
         if f"{before}{name}{after}" != written or "/" in name or name in ("", ".", ".."):
             return None
         return Path(*(part.replace("*", name) for part in self.path.parts))
@@ -178,8 +181,10 @@ class Site:
     def stamp(self, request: str) -> Stamp:
         """A stamp of this node, now: suspect where its clock is more than five minutes off a store's."""
         at = self.now()
+        # A simulated clock is another time on purpose: stores tell nothing about it.
         theirs = None if self.simulated_clock else self.store_time()
         mark = ClockMark.SIMULATED if self.simulated_clock else ClockMark.OK
+        # By a store's clock that told lately, either way: too early is as wrong as too late.
         if theirs is not None and abs(at - theirs) > SKEW:
             mark = ClockMark.SUSPECT
         return Stamp(at=at, node=self.node, actor=self.actor, request=request, clock=mark)
@@ -193,6 +198,7 @@ class Site:
         found = self.tiers.get(name)
         if found is None:
             known = ", ".join(sorted(self.tiers))
+            # Who writes a tier's name can mend the file; a place in the ledger may be of a tier that other nodes have.
             unknown = Misconfigured if isinstance(place, str) else NotFound
             raise unknown(f"there is no tier {name!r}; lakemark.yaml has {known}", advice="See `lakemark tiers`.")
         if isinstance(place, Place) and place.node is not None and place.node != self.node:
@@ -203,6 +209,7 @@ class Site:
 
     def here(self, run: str, path: Path) -> Path:
         """A path that a trainer of `run` wrote down, maybe inside a container, on this node."""
+        # The first that changes it: a path that no container renames is what it says.
         return next((found for one in self.watch if (found := one.here(run, path)) != path), path)
 
     def there(self, run: str, path: Path) -> Path:

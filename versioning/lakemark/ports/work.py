@@ -21,6 +21,7 @@ class Lanes(Protocol):
 
 def one_by_one(works: Sequence[Callable[[], T]]) -> list[T]:
     """In order, in the caller's thread."""
+    # The port's promise that an error is raised once all have ended holds here for those that began.
     return [work() for work in works]
 
 

@@ -32,6 +32,7 @@ def clock_from(settings: Settings, environ: Mapping[str, str]) -> Callable[[], d
     given = environ.get(VARIABLE)
     if not given:
         return _machine
+    # A variable that was left set in a shell must not date a real site's history.
     if not settings.simulated_clock:
         raise Misconfigured(
             f"{VARIABLE} is set, but this site's clock is not simulated",
@@ -39,6 +40,7 @@ def clock_from(settings: Settings, environ: Mapping[str, str]) -> Callable[[], d
         )
     if given.startswith("@"):
         file = Path(given[1:])
+        # Read at each call: demos move the time while a service runs.
         return lambda: _in_file(file)
     instant = _parsed(given, VARIABLE)
     return lambda: instant

@@ -23,14 +23,17 @@ Scalar = str | int | float | bool | None
 Value = Scalar | list["Value"] | dict[str, "Value"]
 Key = tuple[str | int, ...]
 
+# Far beyond any site; a file of another kind that was named by mistake is not parsed for minutes.
 _MOST_BYTES: Final = 1 << 20
 _DEEPEST: Final = 16
+# `!!str` and `!` say that it is text, which quotes say as well.
 _STR_TAG: Final = "tag:yaml.org,2002:str"
 _NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL: Final = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+# Eighteen digits fit into 64 bits everywhere.
 _INT: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})", re.ASCII)
 _FLOAT: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\.[0-9]{1,18}", re.ASCII)
 _TRAP: Final = re.compile(
@@ -55,6 +58,7 @@ class Document:
 
 def parse(text: str, *, name: str) -> Document:
     """The one mapping in `text`; `name` is what messages call the file."""
+    # Before the first event: PyYAML takes time and memory by the length.
     if len(text) > _MOST_BYTES:
         raise Misconfigured(f"{name} is longer than 1 MiB", advice="Give lakemark's own configuration.")
     reader = _Reader(name, _events(text, name))
@@ -111,11 +115,14 @@ class _Reader:
 
     def _value(self, event: yaml.Event, key: Key) -> Value:
         where = self._at(event)
+        # The line of the key counts, where there is one: that is where people look.
         self.lines.setdefault(key, _line(event))
+        # Aliases of aliases make a small file huge, and what an alias means depends on where it is read.
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
             _refuse(where, "uses an anchor or alias (`&`, `*`); write the value out, or quote the text")
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event)
+        # `_value` and its two callers recurse.
         if len(key) >= _DEEPEST:
             _refuse(where, f"is nested deeper than {_DEEPEST} levels")
         if isinstance(event, yaml.CollectionStartEvent) and event.tag is not None:
@@ -133,6 +140,7 @@ class _Reader:
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             name = self._key(event)
             place = (*key, name)
+            # YAML's readers take the first, the last, or neither.
             if name in values:
                 shown = ".".join(map(str, place))
                 first = self.lines[place]
@@ -152,6 +160,7 @@ class _Reader:
         where = self._at(event)
         if event.tag not in (None, _STR_TAG, "!"):
             _refuse(where, f"has the tag {quoted(event.tag)}; tags are not allowed")
+        # Quoted, or said to be text: never a number, whatever it looks like.
         if event.style or event.tag is not None:
             return str(event.value)
         return _plain(event.value, where)

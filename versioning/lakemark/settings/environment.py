@@ -47,11 +47,13 @@ def overridden(
 
 def _parts(variable: str, known: tuple[str, ...]) -> tuple[str, ...]:
     upper = variable.upper()
+    # Keys to stores are read where they are used, and must not end up among the settings that are shown.
     if not upper.startswith(PREFIX) or upper.removesuffix("_FILE").endswith(_SECRET):
         return ()
     parts = tuple(upper.removeprefix(PREFIX).lower().split(_SEPARATOR))
     if parts[0] in known and all(parts):
         return parts
+    # LAKEMARK_CONFIG, LAKEMARK_CLOCK and others' variables: with one part nothing tells a mistake from another program's name.
     if len(parts) == 1:
         return ()
     raise Misconfigured(
@@ -76,8 +78,10 @@ def _set(whole: dict[str, Value], parts: tuple[str, ...], value: Value, variable
 
 def _step(here: Value, part: str, variable: str, key: Key) -> str | int:
     if isinstance(here, dict):
+        # A key as the file spells it: `warm-2` is WARM_2 in a variable's name.
         same = [name for name in here if name.lower().replace("-", "_") == part]
         return same[0] if same else part
+    # One past the end adds an item; a gap would leave items that nobody gave.
     if isinstance(here, list) and part.isascii() and part.isdecimal() and int(part) <= len(here):
         return int(part)
     what = "is a list: number its items from 0" if isinstance(here, list) else "is a single value"
@@ -105,6 +109,7 @@ def _put(here: Value, step: str | int, value: Value) -> None:
     if isinstance(here, dict):
         here[str(step)] = value
     elif isinstance(here, list) and isinstance(step, int):
+        # A slice, so that one past the end appends.
         here[step : step + 1] = [value]
 
 

@@ -43,6 +43,7 @@ class Secret:
     def __hash__(self) -> int:
         return hash(self._value)
 
+    # pickle and copy would write the value out: into a task's arguments, for example, which Prefect keeps.
     def __reduce__(self) -> NoReturn:
         raise TypeError("a secret is not copied or pickled; read it where it is used")
 
@@ -82,8 +83,10 @@ def with_sandbox(settings: Settings, environ: Mapping[str, str]) -> dict[str, st
     if not (sandbox.s3 or sandbox.lakefs or sandbox.prefect):
         return merged
     given = _variables(sandbox.dir / FILE)
+    # What the sandbox made wins over what the shell has: a key of some other server can't open this one.
     for prefix in _sandboxed(settings):
         _replace(merged, given, prefix)
+    # All or none: half of one pair and half of another would be refused without saying why.
     if sandbox.s3 and not any(name.startswith("AWS_") for name in environ):
         merged |= {name: value for name, value in given.items() if name.startswith("AWS_")}
     if sandbox.prefect and is_loopback(given.get("PREFECT_API_URL")):
@@ -100,6 +103,7 @@ def _sandboxed(settings: Settings) -> list[str]:
         tiers = [tier for tier in settings.tiers.values() if isinstance(tier, S3Tier) and tier.credentials]
         local = {str(tier.credentials).upper() for tier in tiers if is_loopback(tier.endpoint)}
         away = {str(tier.credentials).upper() for tier in tiers if not is_loopback(tier.endpoint)}
+        # A name that a tier elsewhere uses as well keeps its own key: the sandbox's would be sent to a stranger's server.
         prefixes += [f"LAKEMARK_{name}" for name in sorted(local - away)]
     return prefixes
 
@@ -108,6 +112,7 @@ def _replace(merged: dict[str, str], given: Mapping[str, str], prefix: str) -> N
     if f"{prefix}{_PARTS[0]}" not in given:
         return
     for name in (prefix + part for part in _PARTS):
+        # Also a session token that belongs to another pair.
         merged.pop(name, None)
         merged.pop(f"{name}_FILE", None)
         if name in given:
@@ -131,6 +136,7 @@ def _variables(file: Path) -> dict[str, str]:
         return {}
     except PermissionError:
         _denied(file)
+    # Also where it could be read: whoever else can read it has the keys.
     if mode & 0o077:
         raise Denied(f"{file} has mode {mode:o}; only its owner may read it (600)", advice=f"Run `chmod 600 {file}`.")
     variables: dict[str, str] = {}
@@ -139,6 +145,7 @@ def _variables(file: Path) -> dict[str, str]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         try:
+            # As a shell would read it with `. credentials.env`: quotes taken away, no words after the value.
             words = shlex.split(value)
         except ValueError:
             words = ["", ""]
@@ -166,11 +173,13 @@ def _required(name: str, environ: Mapping[str, str]) -> str:
 
 def _value(name: str, environ: Mapping[str, str]) -> str | None:
     value, named = environ.get(name), environ.get(f"{name}_FILE")
+    # Which of the two would win, everybody would guess otherwise.
     if value and named:
         raise Misconfigured(f"{name} and {name}_FILE are both set", advice="Unset one of them.")
     if not named:
         return value
     file = Path(named)
+    # Services start elsewhere than people try things.
     if not file.is_absolute():
         raise Misconfigured(f"{name}_FILE is not an absolute path", advice=_ADVICE)
     try:

@@ -20,8 +20,11 @@ from lakemark.settings.document import Value
 from lakemark.settings.section import ValueKind, invalid
 
 _GIT_URL: Final = re.compile(r"[A-Za-z0-9._~-]+(@[A-Za-z0-9.-]+)?:(?!//).+|[A-Za-z][A-Za-z0-9+.-]*://.*", re.ASCII)
+# Amazon's rule for names of buckets, but for those that look like IP addresses.
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", re.ASCII)
+# lakeFS's own rule for names of repositories.
 _REPOSITORY: Final = r"[a-z0-9][a-z0-9-]{2,62}"
+# lakeFS's rule: `^\w[-\w]*$`.
 _BRANCH: Final = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,255}"
 
 
@@ -38,6 +41,7 @@ class S3Address(NamedTuple):
 def _text(value: Value, what: str) -> str:
     if value is None:
         raise invalid(f"is empty; it must be {what}")
+    # `site: 1` is a number to YAML and was meant as text: who quotes it says so.
     if isinstance(value, bool | int | float):
         raise invalid(f"must be {what}, not the bare value {quoted(value)}")
     if not isinstance(value, str):
@@ -88,10 +92,12 @@ def _path(value: Value, base: Path) -> Path:
     text = _text(value, "a path")
     if not text or not text.isprintable():
         raise invalid(f"{quoted(text)} is not a path: it is empty or has unprintable characters")
+    # Else a directory called `~` would be made, and filled.
     if text.startswith("~"):
         raise invalid(f"{quoted(text)} starts with `~`, which only shells understand; write the path out")
     if text.startswith("$"):
         raise invalid(f"{quoted(text)} starts with a variable, which only shells know; write the path out")
+    # By text: `..` behind a link is not resolved, and the place need not be there yet.
     return Path(os.path.normpath(base / text))
 
 
@@ -108,10 +114,12 @@ def _url(text: str) -> str:
         host, _ = parts.hostname, parts.port
     except ValueError:
         raise ValueError("is not a URL that can be read") from None
+    # Not shown: the message would put the password into logs.
     if "@" in parts.netloc:
         raise ValueError("has a user name or password in the URL; secrets come from the environment or files")
     if parts.scheme not in {"http", "https"} or not host or not text.isprintable() or " " in text:
         raise ValueError(f"{quoted(text)} is not an http:// or https:// URL")
+    # 169.254.169.254 hands credentials of the machine to whoever asks from it.
     if _link_local(host):
         raise ValueError(f"{quoted(text)} is a link-local address, where clouds answer with credentials")
     return text
@@ -126,6 +134,7 @@ def _link_local(host: str) -> bool:
             address = ipaddress.IPv4Address(socket.inet_aton(host))
         except OSError:
             return False
+    # ::ffff:169.254.169.254 is the same address.
     mapped = getattr(address, "ipv4_mapped", None)
     return bool((mapped or address).is_link_local)
 
@@ -141,6 +150,7 @@ def _endpoint(text: str) -> str:
     parts = urlsplit(_url(text))
     if parts.query or parts.fragment:
         raise ValueError(f"{quoted(text)} has a query or fragment; an endpoint has none")
+    # Clients put paths behind it, and `//` is another key to some servers.
     return text.rstrip("/")
 
 
@@ -148,6 +158,7 @@ def _s3(text: str) -> S3Address:
     bucket, _, prefix = text.removeprefix("s3://").partition("/")
     parts = prefix.removesuffix("/").split("/") if prefix else []
     plain = all(part not in {"", ".", ".."} and part.isprintable() for part in parts)
+    # Parts that some servers would normalise away could make two prefixes one.
     if not text.startswith("s3://") or not _BUCKET.fullmatch(bucket) or ".." in bucket or not plain:
         raise ValueError(f"{quoted(text)} is not s3://bucket/prefix")
     return S3Address(bucket, "/".join(parts))
@@ -160,6 +171,7 @@ def _remote(value: Value, base: Path) -> str:
     # `ext::command` would run one, and what starts with a dash would be an option.
     if not text or text.startswith("-") or "::" in text or not text.isprintable():
         raise invalid(f"{quoted(text)} is not a Git URL or path")
+    # `host:path` is SSH's short form; anything else is a path and counts from the file.
     return text if _GIT_URL.fullmatch(text) else str(_path(text, base))
 
 
@@ -168,6 +180,7 @@ def _has_password(url: str) -> bool:
         parts = urlsplit(url)
     except ValueError:
         raise invalid("is not a URL that can be read") from None
+    # `ssh://git@host` has a user name that is no secret; tokens are given as user names over HTTP.
     web = parts.scheme in {"http", "https"}
     return parts.password is not None or (web and parts.username is not None)
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MOST: Final = 5
+# Addresses whose path is the secret, as those of chat services are.
 _MASKED: Final = frozenset({("notify", "webhook"), ("notify", "heartbeat")})
 
 
@@ -75,6 +76,7 @@ def loads(text: str, *, file: Path, environ: Mapping[str, str], hostname: str) -
     document = parse(text, name=str(file))
     value, variables = overridden(document.value, environ=environ, known=known(Settings))
     sources = _sources(document, variables)
+    # Before checking: the host's name must be a node's name as well.
     if "node" not in value:
         value["node"] = hostname
         sources["node",] = "host name"
@@ -99,6 +101,7 @@ def schema() -> dict[str, Any]:
 def _misconfigured(error: InvalidError, sources: Mapping[Key, str], name: str) -> Misconfigured:
     """At most five problems in one line, each with the place where its value was given."""
     told = []
+    # A file of another version has a problem in each line; five show what kind it is.
     for problem in error.problems[:_MOST]:
         dotted = ".".join(map(str, problem.key))
         told.append(f"{_place(problem.key, sources, name)} `{dotted}` {problem.text}")
@@ -118,6 +121,7 @@ def _place(key: Key, sources: Mapping[Key, str], name: str) -> str:
     """Where `key`, or the nearest thing around it, was given; `name` is the file."""
     for length in range(len(key), 0, -1):
         outer = key[:length]
+        # A whole section has no line of its own where only the environment gave it.
         below = (source for given, source in sources.items() if given[:length] == outer)
         found = sources.get(outer) or next(below, None)
         if found:

@@ -33,6 +33,7 @@ def overlaps(
     found = [(("watch", number, "path"), _real(path)) for number, path in enumerate(watched)]
     others = [*((key, _real(path)) for key, path in places.items()), *found]
     kept = list(_tiers(tiers))
+    # Every two tiers, and every tier with everything else: one that swept the other's files would lose them.
     for (key, place), (other_key, other) in [*combinations(kept, 2), *product(kept, others)]:
         # The shorter decides; only watched places have patterns, and they are always `other`.
         if all(fnmatchcase(part, _pattern(wanted)) for part, wanted in zip(place, other, strict=False)):
@@ -61,8 +62,10 @@ def _server(endpoint: str | None) -> str:
     if endpoint is None:
         return "aws"
     parts = urlsplit(endpoint)
+    # One server written two ways must compare as one.
     return f"{parts.hostname}:{parts.port or _PORTS[parts.scheme]}{parts.path}"
 
 
 def _real(path: Path) -> _Place:
+    # Two links to one disk are one place.
     return Path(os.path.realpath(path)).parts

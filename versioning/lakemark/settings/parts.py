@@ -84,6 +84,7 @@ class WatchSettings(Section):
 
     def problems(self) -> Iterator[SettingProblem]:
         """A pattern that would give several directories one run, or one directory to every run."""
+        # What one star stands for is the run's name; two would need to be told apart.
         stars = str(self.path).count("*")
         if stars > 1:
             yield SettingProblem(("path",), "has more than one `*`; one component may have one")
@@ -112,6 +113,7 @@ class ApprovalSettings(Section):
 
     def problems(self) -> Iterator[SettingProblem]:
         """A request that ends before its time has come."""
+        # Silently never would be read as `soon`.
         if self.alone_after is not None and self.alone_after >= self.expires_after:
             yield SettingProblem(("alone_after",), "must be shorter than `expires_after`, or nobody can approve alone")
 
@@ -189,6 +191,7 @@ class NotifySettings(Section):
 
     what: ClassVar[str] = "notify"
 
+    # Not in a repr: settings are shown in tracebacks.
     webhook: Annotated[SecretUrl | None, Default(None)] = field(repr=False)
     heartbeat: Annotated[SecretUrl | None, Default(None)] = field(repr=False)
 

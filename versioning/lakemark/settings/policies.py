@@ -55,6 +55,7 @@ class PolicySettings(Section):
 
     def problems(self) -> Iterator[SettingProblem]:
         """A policy without a rule."""
+        # Zero of everything is what a mistyped key leaves behind, and it would delete all.
         periods = self.hourly or self.daily or self.weekly or self.monthly or self.yearly
         if not (self.keep_last or self.keep_for or periods or self.every_steps or self.best):
             yield SettingProblem((), "keeps nothing; give at least one rule, such as keep_last: 5")
@@ -70,6 +71,7 @@ _DEFAULT: Final[Mapping[str, Value]] = {
     "every_steps": 10_000,
     "best": {"metric": "val_loss", "mode": "min", "keep": 3},
 }
+# What a rollback left behind may have to be looked at for a while: why it went wrong, above all.
 _ABANDONED: Final[Mapping[str, Value]] = {"keep_last": 1, "keep_for": "14d"}
 
 

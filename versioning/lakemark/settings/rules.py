@@ -28,6 +28,7 @@ def policies(settings: Settings) -> Policies:
     retention = settings.retention
     rules = {"default": policy(retention.default), "abandoned": policy(retention.abandoned)}
     rules |= {pattern: policy(one) for pattern, one in retention.runs.items()}
+    # A tier admits the best by the metric that retention keeps by: there is one, as there is one `default`.
     best = (_best(retention.default.best),) if retention.default.best else ()
     return Policies(
         copies=settings.copies,
@@ -59,6 +60,7 @@ def policies(settings: Settings) -> Policies:
         water={
             name: WaterMarks(high=tier.high_water, low=tier.low_water)
             for name, tier in settings.tiers.items()
+            # `low_water` alone says nothing, and is refused where it is read.
             if tier.high_water is not None
         },
     )
@@ -83,6 +85,7 @@ def residence(given: ResidenceSettings, best: tuple[Best, ...]) -> Residence:
     """A tier's residence as the model takes it; `best` is retention's."""
     return Residence(
         keep_last=given.keep_last,
+        # `0s` reads as an empty span.
         settle=given.settle or timedelta(0),
         keep_for=given.keep_for,
         admit=_admit(given.admit, best),

@@ -40,6 +40,7 @@ from lakemark.settings.tiers import Tier
 def _data(value: Value, base: Path) -> DataSettings | None:
     if value == "none":
         return None
+    # An empty `data:` may be a deleted line; that there is none has to be said.
     if value is None:
         raise invalid("is empty; write `data: none` where there is no data versioning")
     return read_section(DataSettings, value, base)
@@ -89,7 +90,9 @@ class Settings(Section):
             yield SettingProblem(("ledger",), "names no `remote`; a reader reads a site's ledger from there")
         if not any(tier.tier_class == "hot" for tier in self.tiers.values()):
             yield SettingProblem(("tiers",), "has no tier of class hot; a checkpoint lands in one first")
+        # A tier without a domain is one of its own; a pair can't be any tier's domain by name.
         domains = {tier.domain or ("own", name) for name, tier in self.tiers.items()}
+        # Else every record would wait for a copy that can't come, and nothing would ever be released.
         if self.tiers and self.copies > len(domains):
             yield SettingProblem(
                 ("copies",),
@@ -116,6 +119,7 @@ def read_settings(value: Mapping[str, Value], base: Path) -> Settings:
 def _residence(value: Mapping[str, Value]) -> dict[str, Value]:
     """Each tier's residence: what its class usually has, key by key where the file says less."""
     tiers, given = value.get("tiers"), value.get("residence", {})
+    # What is wrong with these is said where they are read.
     if not isinstance(tiers, dict) or not isinstance(given, dict):
         return {}
     for name in given:
@@ -126,6 +130,7 @@ def _residence(value: Mapping[str, Value]) -> dict[str, Value]:
     for name, tier in tiers.items():
         tier_class = tier.get("class") if isinstance(tier, dict) else None
         mine = given.get(name, {})
+        # As above: the tier's own reading names it.
         if not isinstance(tier_class, str) or tier_class not in RESIDENCE or not isinstance(mine, dict):
             continue
         if tier_class == "hot" and mine.get("admit", "all") != "all":

@@ -27,7 +27,9 @@ def find(explicit: Path | None, *, environ: Mapping[str, str], cwd: Path, system
     for given, origin in ((explicit, "--config"), (environ.get("LAKEMARK_CONFIG"), "LAKEMARK_CONFIG")):
         if given:
             return _named(cwd / given, origin)
+    # As Git looks for its repository; what is nearer is meant.
     for folder in (cwd, *cwd.parents):
+        # A broken link counts as one: to pass over it would silently take another site's file.
         if os.path.lexists(folder / FILE):
             return _owned(folder / FILE)
     for folder in _folders(environ, cwd=cwd, system=system):
@@ -80,6 +82,7 @@ def _named(path: Path, origin: str) -> Path:
 
 
 def _owned(file: Path) -> Path:
+    # As Git's safe.directory: in a shared folder anybody could put a file that names commands.
     if file.lstat().st_uid not in {0, os.geteuid()}:
         raise Denied(
             f"{file}, found by looking upwards, belongs to another user",

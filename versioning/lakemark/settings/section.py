@@ -106,14 +106,17 @@ def read_section(section: type[S], value: Value, base: Path) -> S:
         raise invalid("is empty; leave the key out to have its defaults")
     if not isinstance(value, dict):
         raise invalid(f"must be a mapping such as {{{known(section)[0]}: …}}, not {quoted(value)}")
+    # Unknown keys first: a mistyped one explains why another is missing.
     found = [SettingProblem((key,), _unknown(key, section)) for key in value if key not in known(section)]
     read = {}
     for key, field in _fields(section).items():
+        # Defaults are read like given values, so one that is wrong is seen at once.
         given = value.get(key, field.default)
         if given is _MISSING:
             found.append(SettingProblem((key,), "is missing"))
         else:
             read[field.attribute] = _below(key, field.kind, given, base, found)
+    # Rules between keys are asked only where each key is right by itself.
     if not found:
         whole = section(**read)
         found = list(whole.problems())
@@ -146,6 +149,7 @@ def kind_of(annotation: Any) -> ValueKind:  # noqa: ANN401 - a type expression
         given = [note for note in annotation.__metadata__ if isinstance(note, ValueKind)]
         return given[0] if given else kind_of(parts[0])
     if origin in {Union, UnionType}:
+        # The only union there is: a kind, or null.
         return _optional(kind_of(parts[0]))
     if origin is Literal:
         return _choice(parts)
@@ -203,6 +207,7 @@ def _choice(words: tuple[str, ...]) -> ValueKind:
 
 
 def _flag(value: Value, _: Path) -> bool:
+    # `yes` and `1` are refused, whoever else would take them.
     if not isinstance(value, bool):
         raise invalid(f"must be true or false, not {quoted(value)}")
     return value
@@ -233,6 +238,7 @@ def _mapping(names: ValueKind, kind: ValueKind) -> ValueKind:
         if not isinstance(value, dict):
             raise invalid(f"must be a mapping of names to values, not {quoted(value)}")
         found: list[SettingProblem] = []
+        # Names are checked as values are: a tier's name becomes part of paths and keys.
         for name in value:
             _below(name, names, name, base, found)
         items = {name: _below(name, kind, item, base, found) for name, item in value.items()}

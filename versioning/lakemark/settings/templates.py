@@ -229,6 +229,7 @@ serve:
   proxy_header: null
 """
 )
+# Each template uses some of these; what a profile says itself wins.
 _USUAL: Final = {"min_free": "10%", "cold": "cold", "copies": "1", "approval": _ASKED}
 
 
@@ -282,6 +283,7 @@ def render(
     if profile in {"node", "reader"} and ledger_url is None:
         raise Usage(f"profile {profile} joins a site, but no ledger is named", advice="Give the site's --ledger URL.")
     template, values = _PROFILES[profile]
+    # Only the cold tier that lies in the site's own folder; another disk's group is that disk's business.
     if shared and values["cold"] == _USUAL["cold"]:
         template = template.replace(_COLD_PLACE, _COLD_PLACE + _FOR_THE_GROUP)
     if profile == "laptop":
@@ -316,5 +318,6 @@ def _written(text: str | None) -> str:
         plain = parse_scalar(text, name="") == text and text.isprintable()
     except Misconfigured:
         plain = False
+    # More than YAML needs: the text may stand inside braces, or before a comment.
     risky = any(mark in text for mark in ",[]{}#'\"\\ ") or text.endswith(":") or text[:1] in "-?:&*!|>%@`"
     return text if plain and not risky else json.dumps(text, ensure_ascii=False)

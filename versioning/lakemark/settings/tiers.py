@@ -55,6 +55,7 @@ class TierSettings(Section):
         high, low = self.high_water, self.low_water
         if low is not None and high is None:
             yield SettingProblem(("low_water",), "is given without `high_water`, from which it would start")
+        # A share and a size are compared only once the capacity is known.
         elif low is not None and high is not None and type(high) is type(low) and low >= high:
             yield SettingProblem(("low_water",), "must be below `high_water`")
 
@@ -142,6 +143,7 @@ def _read(value: Value, base: Path) -> TierSettings:
     """Class and kind first: they decide which other keys there may be."""
     if not isinstance(value, dict):
         raise invalid(f"must be a mapping such as {{class: hot, kind: tree, path: hot}}, not {quoted(value)}")
+    # The class decides what kinds there are, the kind which keys.
     tier_class = _one_of(value, "class", tuple(_MODELS))
     models = _MODELS[tier_class]
     kind = _one_of(value, "kind", tuple(models), of=f" for class {tier_class}")

@@ -15,6 +15,7 @@ from typing import Final
 from lakemark.model.values.instants import duration as _duration
 
 _DECIMAL: Final = r"([0-9]{1,15}(?:\.[0-9]{1,9})?)"
+# No bare number and no `Kb`: bits or bytes, 1000 or 1024 is never guessed.
 _SIZE: Final = re.compile(_DECIMAL + r" ?(k|[KMGTPE]i?)?B", re.ASCII)
 _SHARE: Final = re.compile(_DECIMAL + r" ?%", re.ASCII)
 _FACTORS: Final = {
@@ -25,6 +26,7 @@ _FACTORS: Final = {
 }
 _BINARY: Final = [(name, _FACTORS[name]) for name in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")]
 _MOST_BYTES: Final = 2**63 - 1
+# Sums of an instant and a span stay within the calendar.
 _LONGEST: Final = timedelta(days=36_525)
 _ALL: Final = 100
 
@@ -51,6 +53,7 @@ def duration(text: str) -> timedelta:
 def size(text: str) -> int:
     """Bytes: `200GiB` is 200 * 1024³, `8TB` is 8 * 1000⁴, `1.5KiB` is 1536; whole bytes below 2⁶³."""
     match = _SIZE.fullmatch(text)
+    # Exact: `0.1GiB` is no whole number of bytes and is refused, where a float would round it.
     size_bytes = Fraction(match[1]) * _FACTORS[match[2] or ""] if match else Fraction(1, 2)
     if size_bytes.denominator != 1 or size_bytes > _MOST_BYTES:
         raise ValueError(f"{text!r} is not a size in whole bytes such as 200GiB or 8TB")
@@ -92,6 +95,7 @@ def bytes_of(part: int | Fraction, *, total_bytes: int) -> int:
 def size_text(size_bytes: int) -> str:
     """The shortest exact text that `size` reads back: 1536 -> `1536B`, 2048 -> `2KiB`."""
     for name, factor in _BINARY:
+        # Binary units only: every size has one shortest form.
         if size_bytes and size_bytes % factor == 0:
             return f"{size_bytes // factor}{name}B"
     return f"{size_bytes}B"
@@ -102,6 +106,7 @@ def share_text(part: Fraction) -> str:
     percent = part * _ALL
     if percent.denominator == 1:
         return f"{percent.numerator}%"
+    # Nine digits are as many as `share` reads.
     return f"{percent.numerator / percent.denominator:.9f}".rstrip("0").rstrip(".") + "%"
 
 

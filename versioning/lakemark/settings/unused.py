@@ -27,6 +27,7 @@ def unused(loaded: Loaded) -> Iterator[str]:
         yield from (f"tiers.{name}.{key}" for key in UNUSED_OF_TIERS if shown.get(key))
     for name, keys in UNUSED.items():
         section: Section = getattr(loaded.settings, name)
+        # Compared as shown: a value that is said and is the default has no effect that anybody could miss.
         given, usual = shown_section(section), shown_section(read_section(type(section), {}, loaded.home))
         yield from (f"{name}.{key}" for key in keys if given[key] != usual[key])
         if name == "retention" and given["apply"] and ("retention", "apply") in loaded.sources:
