@@ -59,13 +59,16 @@ def export(folder: Path) -> Exported:
     wanted = {name: (source / name).read_bytes() for name in _names(source)}
     for name, content in wanted.items():
         found = _content(folder / name)
+        # Whoever wrote it: also an edited file that came to say the same.
         if found == content:
             same.append(name)
+        # It is not what an export wrote: somebody's own.
         elif found is not None and noted.get(name) != _digest(found):
             kept.append(name)
         else:
             _write(folder / name, content)
             written.append(name)
+    # Of all files, also of those left alone: what this version would have written, to tell edits by next time.
     ours = {name: _digest(content) for name, content in wanted.items()}
     if ours != noted:
         note = {"lakemark": lakemark.__version__, "files": ours}
@@ -79,6 +82,7 @@ def ensure(folder: Path) -> tuple[Path, Exported | None]:
     One that no export wrote is used as it lies. Raises as `export` does.
     """
     file = folder / FILE
+    # A site that keeps its own prefect.yaml, in Git for example.
     if file.is_file() and not (folder / _NOTE).is_file():
         return file, None
     return file, export(folder)
@@ -106,6 +110,7 @@ def edited(folder: Path) -> tuple[str, ...]:
 
 def _names(source: Path) -> Iterator[str]:
     yield from (f"{_FLOWS}/{path.name}" for path in sorted((source / _FLOWS).glob("*.py")))
+    # Last: it names the flows.
     yield FILE
 
 
@@ -128,6 +133,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _write(path: Path, content: bytes) -> None:
+    # Beside it, so that the rename is one of the same file system.
     half = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -30,6 +30,7 @@ NAMES = (
 
 _KEY_LETTERS = string.ascii_uppercase + string.digits
 _SECRET_LETTERS = string.ascii_letters + string.digits
+# No quotes and no spaces: a shell, systemd's EnvironmentFile and this read the same then.
 _LINE = re.compile(r"(?:export )?([A-Z][A-Z0-9_]*)=([A-Za-z0-9_:/.@%+=-]*)")
 
 
@@ -39,6 +40,7 @@ def generate(path: Path, *, prefect_port: int) -> dict[str, str]:
     Values that are there already stay, also the Prefect port: repeating it changes nothing.
     The file is replaced whole, so nobody reads half of it.
     """
+    # Keys that servers were started with must stay: a new one would lock everybody out of the data.
     found = read(path) if path.exists() else {}
     s3_key, s3_secret = _key(), _letters(_SECRET_LETTERS, 40)
     s3_key = found.get("AWS_ACCESS_KEY_ID", s3_key)
@@ -108,6 +110,7 @@ def _replace(path: Path, values: Mapping[str, str]) -> None:
 
 
 def _key() -> str:
+    # The form of Amazon's keys: some clients refuse any other.
     return "AKIA" + _letters(_KEY_LETTERS, 16)
 
 

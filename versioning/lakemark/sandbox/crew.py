@@ -43,6 +43,7 @@ def mark(directory: Path, name: str) -> str:
 def everything_of(directory: Path, name: str, known: state.Started | None) -> list[processes.ProcessIdentity]:
     """The service's living processes: the one noted, and whatever it started, even where the note was lost."""
     found = processes.marked(mark(directory, name))
+    # A process may clear its environment, and the mark with it.
     if known is not None and known.identity not in found and processes.alive(known.identity):
         found.append(known.identity)
     return found
@@ -105,6 +106,7 @@ class Crew:
     def _look(self, service: SandboxService) -> str | None:
         known = self.started[service.name]
         if (ended := processes.exit_status(known.identity)) is not None:
+            # Started by this very `up`: it can't have been about to end, so something is wrong with it.
             if service.name in self.fresh:
                 raise self._failed(service, ended)
             self._start(service)  # it was about to end when `ensure` looked
@@ -112,6 +114,7 @@ class Crew:
         seconds = time.monotonic() - self._since[service.name]
         if missing is None:
             self._ready(service, seconds)
+        # It ran before and does not answer: restarting is what a person would do. Once; then it is fresh.
         elif service.name not in self.fresh and seconds > self.silent_within:
             self.report(f"{service.name} is silent since {seconds:.0f} s, waiting for {missing}: restarting it")
             self._end(service)
@@ -136,6 +139,7 @@ class Crew:
             self.report(f"{service.name} runs already: {service.url}")
 
     def _start(self, service: SandboxService) -> None:
+        # Children of a server that was killed may hold its ports and its data.
         left = everything_of(self.directory, service.name, self.started.get(service.name))
         processes.end(left, within_seconds=service.ends_within)
         if taken := _taken(service.ports):
@@ -149,6 +153,7 @@ class Crew:
         self._since[service.name] = time.monotonic()
         identity = processes.start(service.start, mark=mark(self.directory, service.name))
         self.started[service.name] = state.Started(service.name, service.url, identity)
+        # Right after the start: if this process dies now, `down` must find that one.
         state.save(self.directory, self.started)
 
     def _end(self, service: SandboxService) -> None:

@@ -57,12 +57,14 @@ def wrong(wanted: Declared, found: Iterable[Mapping[str, Any]], queues: Iterable
         yield "no schedule of it is active"
     name = there.get("work_queue_name")
     queue = next((one for one in queues if one.get("name") == name), None)
+    # The first reason that explains the others: without a queue nobody can poll it.
     if queue is None:
         yield f"its queue {name} is not there"
     elif queue.get("is_paused") or queue.get("status") == "PAUSED":
         yield f"its queue {name} is paused"
     elif queue.get("status") != "READY":
         yield f"no worker polls its queue {name}"
+    # Prefect calls a deployment ready once a worker asked for its runs.
     elif there.get("status") != "READY":
         yield "no worker has asked for its runs"
 

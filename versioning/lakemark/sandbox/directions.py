@@ -32,6 +32,7 @@ def shown(path: Path) -> str:
 def _program() -> str:
     mine = Path(sys.executable).with_name("lakemark")
     found = shutil.which("lakemark")
+    # Another installation first on PATH would run other code on this site.
     if found is not None and Path(found).resolve() == mine.resolve():
         return "lakemark"
     return quote(shown(mine)) if mine.exists() else f"{quote(sys.executable)} -m lakemark.cli"

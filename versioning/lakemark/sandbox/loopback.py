@@ -29,6 +29,7 @@ def url(port: int) -> str:
 def is_free(port: int) -> bool:
     """Whether a server could listen on `port` now; connections that linger after their end do not count."""
     with socket.socket() as probe:
+        # As servers do when they bind: without it a port looks taken for a minute after its server's end.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -44,10 +45,12 @@ def free_ports(count: int, *, avoid: Collection[int] = ()) -> list[int]:
     """
     taken = {port + offset for port in avoid for offset in (-GRPC_OFFSET, 0, GRPC_OFFSET)}
     left = [port for port in range(_LOWEST, _HIGHEST) if port not in taken]
+    # At random: two sandboxes that are made at once seldom choose the same.
     secrets.SystemRandom().shuffle(left)
     free = (port for port in left if is_free(port) and is_free(port + GRPC_OFFSET))
     chosen: list[int] = []
     for port in free:
+        # One service's port must not be another's gRPC port.
         if port - GRPC_OFFSET not in chosen and port + GRPC_OFFSET not in chosen:
             chosen.append(port)
         if len(chosen) == count:

@@ -71,6 +71,7 @@ class Plan:
 
     def inherited(self) -> dict[str, str]:
         """`environment` as every server gets it: no foreign Prefect, no proxy before loopback."""
+        # A shell that works with another Prefect must not lead these servers to it.
         kept = {name: value for name, value in self.environment.items() if not name.startswith("PREFECT_")}
         given = kept.get("NO_PROXY") or kept.get("no_proxy")
         direct = ",".join(filter(None, (given, loopback.HOST, "localhost")))

@@ -65,8 +65,10 @@ def prefect_environment(role: Role, *, folder: Path, port: int, auth: str) -> di
         return common | {
             "PREFECT_SERVER_API_HOST": loopback.HOST,
             "PREFECT_SERVER_API_PORT": str(port),
+            # Without it any page in a browser could start a rollback: Prefect answers every origin by default.
             "PREFECT_SERVER_API_AUTH_STRING": auth,
             "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+            # Prefect's default is every origin.
             "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin,
             # In memory, a restart of the server would crash every run that holds a slot.
             "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": _LEASES,
@@ -83,6 +85,7 @@ def prefect_environment(role: Role, *, folder: Path, port: int, auth: str) -> di
         # A client that cannot reach the server says so, and starts none of its own.
         "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
     }
+    # The default is ten seconds: who tries things out would wait for it at each step.
     return client | ({"PREFECT_WORKER_QUERY_SECONDS": "1"} if role == "worker" else {})
 
 
@@ -167,6 +170,7 @@ def _run(
         try:
             while process.poll() is None:
                 time.sleep(_POLL_SECONDS)
+                # By what it uses and says, not by how long it takes: on a busy machine importing Prefect alone takes a minute.
                 me = processes.identify(process.pid)
                 seen = (processes.spent_ticks([me] if me else []), os.fstat(said.fileno()).st_size)
                 if still.look(seen) > still_within:
@@ -175,6 +179,7 @@ def _run(
                     news += _NEWS_SECONDS
                     report("waiting for Prefect to take the deployments")
         finally:
+            # Also where somebody interrupts: a deployment that goes on alone would race the next one.
             process.kill()
             process.wait()
         said.seek(0)
@@ -218,6 +223,7 @@ class Api:
     def at(cls, url: str, auth: str) -> Api:
         """From PREFECT_API_URL; raises `Misconfigured` where that is not on loopback."""
         parts = urlsplit(url)
+        # The sandbox's password must not be sent to a server elsewhere.
         if parts.hostname not in {loopback.HOST, "localhost"} or parts.port is None:
             raise Misconfigured(
                 f"PREFECT_API_URL {quoted(url)} is not on {loopback.HOST}",
@@ -227,6 +233,7 @@ class Api:
 
     def waits_for_server(self) -> str | None:
         """What is missing before the server can be used; None when nothing is. `Denied` for another password."""
+        # Health is answered without a password; the version is not, so it tells whether ours is right.
         if not self._origin().ask("GET", "/api/health").ok:
             return "Prefect to answer"
         answer = self._origin().ask("GET", "/api/admin/version")
@@ -287,6 +294,7 @@ class Api:
     def _change(self, path: str, body: object, *, method: str = "POST") -> object:
         for pause in (*_PAUSES, None):
             answer = self._origin().ask(method, f"/api{path}", body=body, headers=self._csrf_headers())
+            # Two nodes may make the pool at once.
             if answer.status == _CONFLICT:  # it exists
                 return None
             if answer.ok:
@@ -302,6 +310,7 @@ class Api:
         )
 
     def _csrf_headers(self) -> dict[str, str]:
+        # One token serves all requests of a client.
         if not self._csrf:
             client = str(uuid.uuid4())
             token = self._origin().ask("GET", f"/api/csrf-token?client={client}")

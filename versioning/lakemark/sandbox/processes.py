@@ -67,7 +67,9 @@ def identify(pid: int) -> ProcessIdentity | None:
         )
     except (FileNotFoundError, ProcessLookupError):
         return None
+    # After the name's closing bracket, since a name may hold spaces and brackets itself.
     state, started_ticks = after_name[0], int(after_name[19])
+    # A dead process keeps its number until its parent reads it: it is not alive.
     if state in "ZX":
         return None
     return ProcessIdentity(pid, started_ticks, _BOOT_ID.read_text(encoding="ascii").strip())
@@ -112,7 +114,9 @@ def start(what: ProcessStart, *, mark: str) -> ProcessIdentity:
     what.folder.mkdir(parents=True, exist_ok=True)
     what.log.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
+        # One older log is kept: the reason of a restart is in it.
         what.log.replace(what.log.with_name(what.log.name + ".1"))
+    # -I and -S: nothing of the environment or of site packages runs before the program itself.
     launcher = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(what.folder), *what.command]
     pid = os.posix_spawn(
         sys.executable,
@@ -141,6 +145,7 @@ def exit_status(identity: ProcessIdentity) -> str | None:
     try:
         pid, status = os.waitpid(identity.pid, os.WNOHANG)
     except ChildProcessError:
+        # Somebody else's child: how it ended only its parent was told.
         return "ended"
     if pid == 0:
         return "ended"
@@ -162,6 +167,7 @@ def marked(mark: str) -> list[ProcessIdentity]:
             environment = (folder / "environ").read_bytes()
         except OSError:  # another user's, or gone meanwhile
             continue
+        # Whole entries: one sandbox's folder may be the beginning of another's.
         if wanted in environment.split(b"\0") and (process := identify(int(folder.name))) is not None:
             found.append(process)
     return found
@@ -175,6 +181,7 @@ def end(processes: Iterable[ProcessIdentity], *, within_seconds: float) -> list[
     with contextlib.ExitStack() as stack:
         held = {identity: stack.enter_context(_descriptor(identity)) for identity in processes}
         waiting = {identity: descriptor for identity, descriptor in held.items() if descriptor is not None}
+        # All first, then waiting once: they end side by side.
         _signal(waiting.values(), signal.SIGTERM)
         _signal(waiting.values(), signal.SIGCONT)  # one that is stopped would never take the first
         deadline = time.monotonic() + within_seconds
@@ -182,6 +189,7 @@ def end(processes: Iterable[ProcessIdentity], *, within_seconds: float) -> list[
         _signal(killed.values(), signal.SIGKILL)
         _remaining(killed, time.monotonic() + within_seconds)
         for identity in waiting:
+            # Children of ours that ended would stay as zombies until this process does.
             exit_status(identity)
         return list(killed)
 

@@ -41,6 +41,7 @@ def worker(plan: Plan, wanted: Prefect, *, heard: str | None) -> SandboxService:
     """The worker of `wanted.node`; it serves once its heartbeat is another than `heard`, and it polls what is deployed."""
     server = api(plan)
     names = [one.name for one in declared(wanted.deployments)] if wanted.deployments else []
+    # Flow runs use the stores: the worker gets their keys, each server only its own.
     own = dict(_client(plan, "worker"))
     own |= {name: plan.credential(name) for name in _S3_KEYS} if plan.s3 else {}
     own |= {name: plan.credential(name) for name in _LAKEFS_KEYS} if plan.lakefs else {}
@@ -54,6 +55,7 @@ def worker(plan: Plan, wanted: Prefect, *, heard: str | None) -> SandboxService:
         run=(prefect.worker_command(wanted.node), base | dict(wanted.worker)),
         waits_for=lambda: (
             "the worker to report"
+            # The heartbeat of a worker that died is still told for a while.
             if server.heartbeat(wanted.node) in {None, heard}
             else _unpolled(server, wanted.node, names)
         ),
@@ -62,6 +64,7 @@ def worker(plan: Plan, wanted: Prefect, *, heard: str | None) -> SandboxService:
 
 def _unpolled(server: prefect.Api, node: str, names: Sequence[str]) -> str | None:
     """Which queue or deployment nobody asks for runs yet, in words; None where the worker polls all."""
+    # A queue that somebody paused is not waited for: it was done on purpose.
     ready = {one["name"] for one in server.queues() if one.get("status") in {"READY", "PAUSED"}}
     if unpolled := [queue for queue in prefect.queues(node) if queue not in ready]:
         return f"the worker to poll {', '.join(unpolled)}"

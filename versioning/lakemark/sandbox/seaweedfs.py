@@ -65,6 +65,7 @@ def ports(folder: Path, s3_port: int, *, avoid: Collection[int]) -> Ports:
 
 def program() -> str:
     """The path of `weed`: this environment's, else the one on PATH."""
+    # This environment's first: its version was installed for this.
     found = shutil.which("weed", path=str(Path(sys.executable).parent)) or shutil.which("weed")
     if found is None:
         raise Misconfigured(
@@ -108,6 +109,7 @@ def waits_for(at: Ports, bucket: str) -> str | None:
     if not loopback.Origin(at.s3, timeout_seconds=_PATIENCE_SECONDS).ask("GET", "/healthz").ok:
         return "S3 to answer"
     filer = loopback.Origin(at.filer, timeout_seconds=_PATIENCE_SECONDS)
+    # `/healthz` answers before any volume can be written: only a byte written and read back tells.
     if not filer.ask("PUT", _PROBE, body=b"lakemark").ok or filer.ask("GET", _PROBE).body != b"lakemark":
         return "a volume to write to"
     filer.ask("DELETE", _PROBE)
@@ -128,6 +130,7 @@ def _create_bucket(at: Ports, bucket: str) -> None:
         timeout=_SHELL_SECONDS,
         check=False,
     )
+    # Another `up`, or the answer to an earlier try that was lost.
     if done.returncode != 0 and "already exists" not in done.stderr:
         raise StoreUnavailable(
             f"SeaweedFS did not make the bucket {quoted(bucket)}: {quoted(done.stderr.strip())}",

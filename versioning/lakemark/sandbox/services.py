@@ -18,6 +18,7 @@ from lakemark.sandbox.plan import S3, LakeFS, Plan, Prefect
 
 __all__ = ["S3", "Ended", "LakeFS", "Plan", "Prefect", "Running", "Status", "deploy", "down", "status", "up"]
 
+# Runs of the worker use the others: ended first, it ends in order.
 _AFTER_THE_WORKER = (roster.SERVER, roster.SEAWEEDFS, roster.LAKEFS)
 
 
@@ -74,6 +75,7 @@ def up(
             if plan.prefect is not None:
                 wanted.append(_run_worker(plan, plan.prefect, crew))
         except BaseException:
+            # Also after Ctrl-C: what was half started would hold ports and look like a running site.
             crew.abandon()
             raise
         return [

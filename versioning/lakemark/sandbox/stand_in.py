@@ -32,6 +32,7 @@ def waits_for(port: int, credentials: Mapping[str, str], *, repository: str, bra
     if not server.ask("GET", f"{_API}/healthcheck").ok:
         return "lakeFS to answer"
     found = server.ask("GET", f"{_API}/repositories/{quote(repository, safe='')}")
+    # Made once: a repository with data in it must never be made anew.
     if found.status == _NOT_FOUND:
         wanted = {"name": repository, "storage_namespace": f"local://{repository}", "default_branch": branch}
         found = server.ask("POST", f"{_API}/repositories", body=wanted)

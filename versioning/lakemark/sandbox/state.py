@@ -32,6 +32,7 @@ def locked(directory: Path) -> Iterator[None]:
     """Wait for another `up` or `down` on `directory` to end; freed with the process, however it ends."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / _LOCK).open("w") as file:
+        # Freed by the kernel when the process ends, however it ends: no stale lock to remove by hand.
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -60,6 +61,7 @@ def save(directory: Path, services: dict[str, Started]) -> None:
     if not services:
         file.unlink(missing_ok=True)
         return
+    # By rename: a list that is cut would hide running processes.
     half = file.with_name(file.name + ".new")
     half.write_text(json.dumps({"services": [asdict(one) for one in services.values()]}, indent=1), encoding="utf-8")
     half.replace(file)

@@ -38,6 +38,7 @@ def _handled(signals: tuple[signal.Signals, ...], handler: Any) -> Iterator[None
         # Only the main thread may say what a signal does; a program that calls us from another one does so itself.
         yield
         return
+    # Put back afterwards, so that these can be used inside one another.
     before = {number: signal.signal(number, handler) for number in signals}
     try:
         yield

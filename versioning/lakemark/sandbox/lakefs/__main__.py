@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--dir", type=Path, required=True, help="where everything is kept; made if missing")
     parser.add_argument("--port", type=int, required=True, help="on 127.0.0.1; 0 takes a free one")
     asked = parser.parse_args()
+    # In the environment and not on the command line, which every account of the machine can read.
     missing = [name for name in _KEYS if not os.environ.get(name)]
     if missing:
         parser.error(f"set {' and '.join(missing)}: the keys that clients must give")
@@ -28,9 +29,11 @@ def main() -> int:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     with (asked.dir / "lock").open("w") as lock, listener:
         try:
+            # Two servers on one folder would each believe to be the only writer.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             parser.error(f"another server runs on {asked.dir}")
+        # A restart must not wait for connections of the one before to linger out.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((_HOST, asked.port))
@@ -43,6 +46,7 @@ def main() -> int:
 def _serve(directory: Path, listener: socket.socket) -> None:
     import uvicorn
 
+    # Only now: the program that asks for help, or for a port that is taken, need not load a web server.
     from lakemark.sandbox.lakefs.api.app import create_app
 
     app = create_app(directory, access_key=os.environ[_KEYS[0]], secret_key=os.environ[_KEYS[1]])

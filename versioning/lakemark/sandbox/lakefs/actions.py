@@ -36,6 +36,7 @@ _EVENTS = {"prepare-commit"} | {
         "cherry-pick",
     )
 }
+# Known, so that an action file of a real site is read; only Lua is run.
 _HOOK_TYPES = {"lua", "webhook", "airflow"}
 _NAME = re.compile(r"\w[\w\-. ]+", re.ASCII)
 _HOOK_ID = re.compile(r"[_a-zA-Z][-_a-zA-Z0-9]{1,255}")
@@ -64,6 +65,7 @@ class _Action:
         if event.type not in self.on:
             return False
         patterns = self.on[event.type]
+        # No patterns: every branch.
         return not patterns or any(fnmatchcase(event.branch, pattern) for pattern in patterns)
 
 
@@ -72,8 +74,10 @@ def fire(scope: Scope, event: Event) -> None:
     run = secrets.token_hex(10)
     try:
         actions = [action for action in _load(scope, event.source_ref) if action.matches(event)]
+        # Actions are independent: each is asked, and all reasons are told.
         reasons = [reason for number, action in enumerate(actions) if (reason := _run(scope, event, number, action))]
     except Fault as fault:
+        # lakeFS passes a lost tree through as it is, everything else as a failure of the hook.
         raise (fault if fault.status == GONE else fault.under(_aborted(event, run))) from fault
     if reasons:
         raise Fault(PRECONDITION_FAILED, f"{_aborted(event, run)}: {_listed(reasons)}")
@@ -128,6 +132,7 @@ def _stats_of(scope: Scope, entry: ObjectEntry) -> bytes:
 
 
 def _facts(scope: Scope, event: Event, action: _Action, hook: Mapping[str, Any]) -> dict[str, Any]:
+    # Events about branches and tags have no commit of their own; scripts find the same empty fields as on lakeFS.
     draft = event.draft or CommitDraft("", "", "", {}, [], 0)
     commit = {
         "message": draft.message,
@@ -152,6 +157,7 @@ def _facts(scope: Scope, event: Event, action: _Action, hook: Mapping[str, Any])
 
 def _load(scope: Scope, ref: str) -> list[_Action]:
     try:
+        # Files directly in the folder only, of the very commit that the event is about: who changes them later changes nothing.
         paths = [entry.path for entry in objects.below(scope, ref, FOLDER) if "/" not in entry.path[len(FOLDER) :]]
     except Fault as fault:
         raise (
@@ -160,6 +166,7 @@ def _load(scope: Scope, ref: str) -> list[_Action]:
     actions = [_parse(path, _content_of(scope, objects.find(scope, ref, path))) for path in paths]
     names = [action.name for action in actions]
     for name in names:
+        # Two files of one name stop every event of the branch, on lakeFS too.
         if names.count(name) > 1:
             raise Fault(SERVER_ERROR, f"action name '{name}' already loaded: invalid action")
     return actions
@@ -185,6 +192,7 @@ def _checked(document: dict[Any, Any]) -> _Action:
     if not isinstance(events, dict) or not events:
         raise ValueError("'on' is required")
     unknown = sorted(str(event) for event in events if event not in _EVENTS)
+    # An event that was mistyped would never fire, and a guard never guard.
     if unknown:
         raise ValueError(f"event '{unknown[0]}' is not supported")
     on = {event: [str(pattern) for pattern in (rule or {}).get("branches") or []] for event, rule in events.items()}

@@ -35,6 +35,7 @@ class ObjectFiles:
     def __init__(self, directory: Path) -> None:
         self._objects = directory / "objects"
         self._incoming = directory / "incoming"
+        # What a crash left half-written was never acknowledged.
         shutil.rmtree(self._incoming, ignore_errors=True)
         self._objects.mkdir(parents=True, exist_ok=True)
         self._incoming.mkdir()
@@ -49,9 +50,11 @@ class ObjectFiles:
     def keep(self, incoming: Path) -> None:
         """Make a complete, synced file permanent under its own name; durable on return."""
         target = self.path(incoming.name)
+        # A new folder's own name must be durable before anything in it is.
         if not target.parent.is_dir():
             target.parent.mkdir(exist_ok=True)
             _sync_directory(self._objects)
+        # Renamed after its bytes are synced: under its name a file is whole or absent.
         incoming.replace(target)
         _sync_directory(target.parent)
 
@@ -74,6 +77,7 @@ class BlobWriter:
         self._blobs = blobs
         self._incoming = incoming
         self._file = incoming.open("xb")
+        # What lakeFS answers as `checksum`, and compares objects by; no protection against anybody.
         self._digest = hashlib.md5(usedforsecurity=False)
         self._size_bytes = 0
 
@@ -82,6 +86,7 @@ class BlobWriter:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._file.close()
+        # After `finish` there is nothing of that name any more.
         self._incoming.unlink(missing_ok=True)
 
     def write(self, data: bytes) -> None:
@@ -100,6 +105,7 @@ class BlobWriter:
 def _chunks(file: BinaryIO, start: int, length: int) -> Iterator[bytes]:
     with file:
         file.seek(start)
+        # In chunks: an object may be larger than memory.
         while length > 0 and (data := file.read(min(_CHUNK_BYTES, length))):
             length -= len(data)
             yield data

@@ -36,11 +36,13 @@ def create_branch(scope: Scope, name: str, source: str, *, hidden: bool) -> str:
     if not source:
         raise required("ref")
     try:
+        # A branch as source means its head: what is staged on it does not come along.
         commit = refs.only_commit(refs.resolve(scope, source), source)
     except Fault as fault:
         raise fault.under(f"source reference '{source}'") from fault
     if _exists(scope, "branch", name):
         raise Fault(CONFLICT, "branch already exists: not unique")
+    # The actions of the source, as the new branch has none yet.
     fire(scope, Event("pre-create-branch", source, branch=name, commit=commit.id))
     scope.db.execute("INSERT INTO branch VALUES (?, ?, ?, ?)", (scope.repository.id, name, commit.id, hidden))
     return commit.id
@@ -51,6 +53,7 @@ def delete_branch(scope: Scope, name: str) -> None:
     if name == scope.repository.default_branch:
         raise Fault(FORBIDDEN, "cannot delete repository default branch")
     branch = refs.find_branch(scope, name)
+    # By the branch's own commit: so a pin carries the guard that refuses its deletion.
     fire(scope, Event("pre-delete-branch", branch.commit_id, branch=name))
     staging.drop(scope, name)
     scope.db.execute("DELETE FROM branch WHERE repository = ? AND id = ?", (scope.repository.id, name))
@@ -58,6 +61,7 @@ def delete_branch(scope: Scope, name: str) -> None:
 
 def hard_reset(scope: Scope, name: str, ref: str) -> None:
     """Point the branch at another commit. What is staged stays, and no hook is asked."""
+    # Protection refuses writes and resets, and not deletion: that is for hooks to refuse.
     if rules.protects(scope, name):
         raise Fault(FORBIDDEN, "protected branch")
     refs.find_branch(scope, name)

@@ -60,12 +60,15 @@ def commit(scope: Scope, branch: str, request: Request) -> DataCommit:
         generation=1,
         created_ns=None if request.date_s is None else request.date_s * _NS,
     )
+    # Before the head is read, and before it is known whether there is anything to commit.
     fire(scope, Event("prepare-commit", branch, branch=branch, draft=draft))
     head = _head(scope, branch)
+    # A given tree takes the place of what is staged, which would be lost without a word.
     if request.tree is not None and not staging.is_clean(scope, branch, head.tree):
         raise Fault(BAD_REQUEST, "cannot use source MetaRange on a branch with uncommitted changes")
     draft = replace(draft, parents=[head.id], generation=head.generation + 1)
     fire(scope, Event("pre-commit", branch, branch=branch, draft=draft))
+    # Not looked up, as lakeFS does not: a tree that is not there leaves a branch that answers 410.
     tree = request.tree if request.tree is not None else _staged_tree(scope, branch, head, request)
     return _advance(scope, branch, replace(draft, tree=tree))
 
@@ -75,6 +78,7 @@ def merge(scope: Scope, destination: str, request: MergeRequest) -> DataCommit:
     if request.strategy not in {merging.DEFAULT, merging.DESTINATION_WINS, merging.SOURCE_WINS}:
         raise Fault(BAD_REQUEST, "argument strategy: invalid value: validation error")
     head = _head(scope, destination)
+    # Before the source is looked up: of two faults lakeFS tells this one.
     _require_clean(scope, destination, head)
     try:
         return _merge(scope, destination, head, request)
@@ -86,6 +90,7 @@ def revert(scope: Scope, branch: str, ref: str, *, parent_number: int = 0, allow
     """Undo one commit on top of the branch; raises Fault 400, 404, 409 or 412."""
     undone = _commit_at(scope, ref)
     parents = undone.parents
+    # Of a merge commit two ways back are right: it has to be said which.
     if len(parents) > 1 and parent_number <= 0:
         raise Fault(CONFLICT, "must specify 1-based parent number for reverting merge commit")
     if parent_number > len(parents):
@@ -113,6 +118,7 @@ def cherry_pick(scope: Scope, branch: str, ref: str, *, parent_number: int | Non
     head = _head(scope, branch)
     _require_clean(scope, branch, head)
     parent = find_commit(scope, parents[number - 1])
+    # lakeFS's own keys.
     origin = {"cherry-pick-origin": picked.id, "cherry-pick-committer": str(picked.document["committer"])}
     draft = CommitDraft(COMMITTER, picked.message, "", picked.metadata | origin, [head.id], head.generation + 1)
     try:
@@ -144,6 +150,7 @@ def _merge(scope: Scope, destination: str, head: DataCommit, request: MergeReque
         generation=max(head.generation, source.generation) + 1,
     )
     event = Event("pre-merge", source.id, branch=destination, merge_source=request.source, draft=draft)
+    # The source's actions: a pin that is merged into carries no say of its own.
     fire(scope, event)
     return _advance(scope, destination, draft)
 
@@ -162,6 +169,7 @@ def _transplant(
         strategy=merging.DEFAULT,
         allow_empty=allow_empty,
     )
+    # The change is there already.
     if tree == head.tree and not allow_empty:
         raise no_changes()
     draft = replace(draft, tree=tree)
@@ -171,6 +179,7 @@ def _transplant(
 
 def _advance(scope: Scope, branch: str, draft: CommitDraft) -> DataCommit:
     made = add_commit(scope, draft)
+    # With the new commit in one transaction: what is staged is committed, or still staged.
     staging.drop(scope, branch)
     refs.move_branch(scope, branch, made.id)
     return made
@@ -178,6 +187,7 @@ def _advance(scope: Scope, branch: str, draft: CommitDraft) -> DataCommit:
 
 def _staged_tree(scope: Scope, branch: str, head: DataCommit, request: Request) -> str:
     tree = trees.apply(scope, head.tree, staging.staged(scope, branch))
+    # A repository's first commit has no tree at all: it is compared with an empty one.
     if request.allow_empty or tree != (head.tree or trees.apply(scope, trees.NO_TREE, {})):
         return tree
     raise no_changes().under("commit")

@@ -51,11 +51,14 @@ class Database:
         self._pool: list[sqlite3.Connection] = []
         self._pool_lock = threading.Lock()
         self._writer = self._connect()
+        # Readers go on with the state they began with while the one writer writes.
         self._writer.execute("PRAGMA journal_mode=WAL")
         self._writer.executescript(_SCHEMA)
 
     def _connect(self) -> sqlite3.Connection:
+        # isolation_level None: transactions are begun and ended here, and nowhere by Python.
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        # What was answered must survive power loss; with NORMAL, WAL is synced at checkpoints only.
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA busy_timeout=30000")
         return connection
@@ -63,6 +66,7 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
+            # The write lock at once: a transaction that read first could not get it later.
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 yield self._writer
@@ -80,6 +84,7 @@ class Database:
         try:
             yield connection
         finally:
+            # Nothing was written; it ends the state that was seen.
             connection.execute("ROLLBACK")
             with self._pool_lock:
                 self._pool.append(connection)

@@ -36,6 +36,7 @@ class Fault(Exception):
 
     def under(self, prefix: str) -> Fault:
         """The same fault, its message preceded by what was being done."""
+        # lakeFS wraps messages from the inside out, and clients show them as they are.
         return Fault(self.status, f"{prefix}: {self.message}")
 
 

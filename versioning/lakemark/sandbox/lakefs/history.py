@@ -63,6 +63,7 @@ class DataCommit:
 
 def add_commit(scope: Scope, draft: CommitDraft) -> DataCommit:
     """The same fields in the same second are the same commit."""
+    # Whoever commits may give any instant, also one before its parents'.
     created_ns = time.time_ns() if draft.created_ns is None else draft.created_ns
     created_s = created_ns // _NS
     name = commit_id(
@@ -75,6 +76,7 @@ def add_commit(scope: Scope, draft: CommitDraft) -> DataCommit:
     )
     document = {
         "committer": draft.committer,
+        # Whole seconds in the API and in the id; the order within a second is the server's own.
         "creation_date": created_s,
         "generation": draft.generation,
         "id": name,
@@ -85,6 +87,7 @@ def add_commit(scope: Scope, draft: CommitDraft) -> DataCommit:
         "version": _VERSION,
     }
     scope.db.execute(
+        # The same fields in the same second have the same id, and are one commit.
         "INSERT OR IGNORE INTO commits VALUES (?, ?, ?, ?)",
         (scope.repository.id, name, created_ns, json.dumps(document, ensure_ascii=False)),
     )
@@ -103,6 +106,7 @@ def find_commit_by_prefix(scope: Scope, prefix: str) -> DataCommit | None:
     """The only commit whose id begins so; None where there is none, or more than one."""
     rows = scope.db.execute(
         "SELECT id, created_ns, document FROM commits WHERE repository = ? AND id >= ? AND id < ? LIMIT 2",
+        # `g` comes right after the last hex digit.
         (scope.repository.id, prefix, prefix + "g"),
     ).fetchall()
     return _from_row(rows[0]) if len(rows) == 1 else None
@@ -115,6 +119,7 @@ def walk(scope: Scope, start: str, *, first_parent: bool = False, since_ns: int 
 
     def enqueue(name: str) -> None:
         commit = _required(scope, name)
+        # As lakeFS's iterator: a commit that is too old is not expanded, so one with a forged date hides all before it.
         if since_ns is None or commit.created_ns >= since_ns:
             heapq.heappush(queue, _Newest(commit))
 
@@ -132,6 +137,7 @@ def merge_base(scope: Scope, left: str, right: str) -> DataCommit:
     """The best common ancestor; raises Fault 400 where there is none."""
     if left == right:
         return _required(scope, left)
+    # From both ends by generation, the highest first: the first commit that both reach is the best one.
     reached: dict[str, set[str]] = {left: {"left"}, right: {"right"}}
     queue = [(-_required(scope, name).generation, name) for name in (left, right)]
     heapq.heapify(queue)
@@ -154,6 +160,7 @@ class _Newest:
     commit: DataCommit
 
     def __lt__(self, other: _Newest) -> bool:
+        # Turned round: heapq gives the smallest first.
         return (self.commit.created_ns, self.commit.id) > (other.commit.created_ns, other.commit.id)
 
 

@@ -10,6 +10,7 @@ __all__ = ["ObjectReader", "ScriptFailed", "run"]
 ObjectReader = Callable[[str, str, str], tuple[int, bytes]]
 """From (repository, ref, path) to the HTTP status and the body that the server would answer."""
 
+# A guard needs a few kilobytes; a script that runs wild must end as a refusal, not as a dead server.
 _MEMORY_BYTES = 64 * 1024 * 1024
 _INSTRUCTIONS = 50_000_000
 _FAILURE_OPEN, _FAILURE_CLOSE = "<HookFailure>", "</HookFailure>"
@@ -30,6 +31,7 @@ local function environment(action, args, username)
       fail = function(reason) error("<HookFailure>" .. tostring(reason) .. "</HookFailure>") end,
     },
   }
+  # No io, os, load or debug: a script comes from whoever may commit to a repository.
   local env = {
     assert = assert, error = error, ipairs = ipairs, next = next, pairs = pairs, pcall = pcall,
     rawequal = rawequal, rawget = rawget, rawlen = rawlen, rawset = rawset, select = select,
@@ -46,6 +48,7 @@ local function environment(action, args, username)
 end
 
 return function(script, action, args, username)
+  # "t": source text only; crafted bytecode can break out of Lua.
   local chunk, problem = load(script, "lua", "t", environment(action, args, username))
   if not chunk then return "syntax error: " .. problem end
   debug.sethook(function() error("too many instructions") end, "", instructions)
@@ -67,6 +70,7 @@ def run(
     """Return when the script ends well, else raise ScriptFailed."""
     from lupa import lua52  # the version of Lua that lakeFS embeds
 
+    # No way from Lua into Python: neither eval nor builtins, and no attribute of what is handed in.
     lua = lua52.LuaRuntime(
         register_eval=False,
         register_builtins=False,
@@ -78,6 +82,7 @@ def run(
         start = lua.execute(_PRELUDE, _INSTRUCTIONS, get, stat)
         tables = [lua.table_from(_plain(value), recursive=True) for value in (action, args)]
         reason = start(script, *tables, "admin")
+    # Out of memory comes here, too.
     except (lua52.LuaError, UnicodeError) as error:
         raise ScriptFailed(f"runtime error: {error}") from error
     if reason is not None:
@@ -93,6 +98,7 @@ def _plain(value: object) -> object:
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
+    # Lua knows no other Python values: they would be objects with attributes.
     return value if isinstance(value, str | int | float | bool) else str(value)
 
 

@@ -27,12 +27,14 @@ class Outcome:
 
 def compare(scope: Scope, *, destination: str, source: str, base: str) -> list[Outcome]:
     """What a merge of one tree into another would bring, in path order."""
+    # Against the base, as on both sides: what only the destination changed is no part of a merge.
     theirs = {change.path: change for change in trees.changes(scope, base, destination)}
     outcomes = []
     for change in trees.changes(scope, base, source):
         other = theirs.get(change.path)
         if other is None:
             outcomes.append(Outcome(change, conflict=False))
+        # The same change on both sides is no conflict, and nothing to do.
         elif not trees.same(TreeChange(change.path, other.after, change.after)):
             outcomes.append(Outcome(change, conflict=True))
     return outcomes
@@ -40,6 +42,7 @@ def compare(scope: Scope, *, destination: str, source: str, base: str) -> list[O
 
 def merge(scope: Scope, *, destination: str, source: str, base: str, strategy: str, allow_empty: bool = False) -> str:
     """The merged tree's id; raises Fault 409 on a conflict left undecided, 400 when the source has no changes."""
+    # An older ancestor of the destination: merging it is no way back, lakeFS answers 400.
     if source == base and not allow_empty:
         raise no_changes()
     patch: dict[str, ObjectEntry | None] = {}

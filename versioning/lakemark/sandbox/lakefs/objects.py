@@ -24,6 +24,7 @@ def find(scope: Scope, ref: str, path: str) -> ObjectEntry:
     is_staged, entry = False, None
     if resolved.staged_on is not None:
         is_staged, entry = staging.find(scope, resolved.staged_on, path)
+    # A staged removal hides what the commit has: `None` and staged is not found.
     if not is_staged:
         entry = trees.find(scope, resolved.commit.tree, path)
     if entry is None:
@@ -48,6 +49,7 @@ def stats(scope: Scope, entry: ObjectEntry, *, with_metadata: bool) -> dict[str,
 def scanner(scope: Scope, ref: str) -> Callable[[str], Iterator[ObjectEntry]]:
     """From a path to the ref's entries from there on, in path order; raises as `find`."""
     resolved = refs.resolve(scope, ref)
+    # Only a branch by its name shows what is staged on it.
     overlay = {} if resolved.staged_on is None else staging.staged(scope, resolved.staged_on)
     return partial(staging.scan, scope, resolved.commit.tree, overlay)
 
@@ -55,6 +57,7 @@ def scanner(scope: Scope, ref: str) -> Callable[[str], Iterator[ObjectEntry]]:
 def below(scope: Scope, ref: str, prefix: str) -> Iterator[ObjectEntry]:
     """The ref's entries whose path begins with `prefix`; raises as `find`."""
     for entry in scanner(scope, ref)(prefix):
+        # In order of path: the first beyond the prefix ends it.
         if not entry.path.startswith(prefix):
             return
         yield entry
@@ -66,6 +69,7 @@ def check_upload(scope: Scope, branch: str, path: str, *, only_if_absent: bool) 
         refs.find_branch(scope, branch)
     except Fault as fault:
         raise Fault(fault.status, f"branch '{branch}' not found") from None
+    # Before protection, as lakeFS answers: 412 where the path is there, also on a protected branch.
     if only_if_absent and _exists(scope, branch, path):
         raise Fault(PRECONDITION_FAILED, "path already exists")
     _check_writable(scope, branch)
@@ -82,6 +86,7 @@ def stage(
     only_if_absent: bool,
 ) -> ObjectEntry:
     """Stage an object whose bytes are on disk; raises Fault 403, 404 or 412."""
+    # Once more, in the transaction that stages: the check before the bytes came is out of date by now.
     check_upload(scope, branch, path, only_if_absent=only_if_absent)
     entry = ObjectEntry(path, blob.name, blob.checksum, blob.size_bytes, int(time.time()), content_type, dict(metadata))
     staging.put(scope, branch, entry)
@@ -108,6 +113,7 @@ def remove(scope: Scope, branch: str, paths: list[str]) -> None:
 def _exists(scope: Scope, branch: str, path: str) -> bool:
     try:
         find(scope, branch, path)
+    # Anything but absence is told as it is: a lost tree must not look like a free name.
     except Fault as fault:
         if fault.status == NOT_FOUND:
             return False

@@ -22,7 +22,9 @@ __all__ = [
     "resolve",
 ]
 
+# lakeFS's own rule; no `/` and no `.`.
 _BRANCH = re.compile(r"\w[-\w]*", re.ASCII)
+# Git's rules, and no `/`. `@` and `~` pass, and yet a tag with one can't be read as a reference.
 _TAG_FORBIDDEN = re.compile(r"[\x00-\x20\x7f/^:?*\[\\]|\.\.|@\{")
 _PARTS = re.compile(r"(?:^|[~^@$])[^~^@$]*")
 _HEX = re.compile(r"[0-9a-f]{1,64}")
@@ -86,12 +88,14 @@ def resolve(scope: Scope, reference: str) -> Resolved:
     where nothing is named so, 500 where the text is no reference.
     """
     parts = _PARTS.findall(reference)
+    # 500 and not 400: lakeFS takes it for its own failure.
     if not parts or not parts[0] or parts[0][0] in "~^@$":
         raise invalid_reference()
     base, modifiers = parts[0], [_modifier(part) for part in parts[1:]]
     found = _base(scope, base)
     for kind, count in modifiers:
         if kind in "@$":
+            # `@` and `$` are of branches, and stand alone.
             if found.staged_on is None or len(modifiers) > 1:
                 raise invalid_reference()
             return found if kind == "$" else Resolved(found.commit)
@@ -112,6 +116,7 @@ def _modifier(part: str) -> tuple[str, int]:
 
 
 def _base(scope: Scope, name: str) -> Resolved:
+    # This order is lakeFS's: a full id, a branch, a tag, the beginning of an id. So a branch may shadow a short id.
     if len(name) == _COMMIT_DIGITS and _HEX.fullmatch(name) and (commit := find_commit(scope, name)):
         return Resolved(commit)
     for table in ("branch", "tag"):
@@ -121,6 +126,7 @@ def _base(scope: Scope, name: str) -> Resolved:
             if commit is None:
                 _not_found()
             return Resolved(commit, staged_on=name if table == "branch" else None)
+    # Two commits that begin so are no answer.
     if _HEX.fullmatch(name) and (commit := find_commit_by_prefix(scope, name)):
         return Resolved(commit)
     return _not_found()
@@ -143,6 +149,7 @@ def _ancestor(scope: Scope, commit: DataCommit, generations: int) -> DataCommit:
 
 
 def _parent(scope: Scope, commit: DataCommit, number: int) -> DataCommit:
+    # `^0` is the commit itself, as in Git.
     if number == 0:
         return commit
     if number > len(commit.parents):

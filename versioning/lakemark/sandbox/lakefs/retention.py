@@ -25,12 +25,15 @@ def active_commits(scope: Scope, now_ns: int) -> dict[str, str]:
     days = {rule["branch_id"]: rule["retention_days"] for rule in known["branches"] or []}
     graph = _graph(scope)
     first_parents = {parent for _, parent, _ in graph.values()}
+    # Tags are not looked at, which is why pins are branches.
     heads = {branch.commit_id: branch.id for branch in branches.list_branches(scope, hidden_too=True)}
     active = set(heads)
     for branch in branches.list_branches(scope, hidden_too=True):
+        # Counted by the commits' own dates, which whoever commits may give.
         threshold = now_ns - days.get(branch.id, known["default_retention_days"]) * _DAY_NS
         active |= _kept(graph, branch.commit_id, threshold)
     threshold = now_ns - known["default_retention_days"] * _DAY_NS
+    # Tips of deleted branches, and sources of merges: by the default rule, whatever rule their branch had.
     for dangling in graph.keys() - first_parents - heads.keys():
         if graph[dangling][0] > threshold:
             active |= {dangling} | _kept(graph, dangling, threshold)
@@ -59,6 +62,7 @@ def _graph(scope: Scope) -> dict[str, tuple[int, str, str]]:
 def _kept(graph: dict[str, tuple[int, str, str]], name: str, threshold: int) -> set[str]:
     kept = set()
     while parent := graph[name][1]:
+        # The child is younger than the rule: its parent was the head until then, so within the time that is kept.
         if graph[name][0] > threshold:
             kept.add(parent)
         name = parent

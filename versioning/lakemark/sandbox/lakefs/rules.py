@@ -26,11 +26,13 @@ def patterns(scope: Scope) -> tuple[list[str], str]:
     text = _get(scope, _PROTECTION)
     if text is None:
         return [], ""
+    # The tag is of the content, so that setting the same rules again keeps it.
     return json.loads(text), hashlib.sha256(text.encode()).hexdigest()
 
 
 def set_patterns(scope: Scope, wanted: list[str], if_match: str | None) -> None:
     """Raise Fault 412 where `if_match` is given and is not the tag of the present state."""
+    # Who adds a pattern sends all of them back: without this two at once would lose one.
     if if_match is not None and if_match != patterns(scope)[1]:
         raise Fault(PRECONDITION_FAILED, "Precondition failed")
     _set(scope, _PROTECTION, json.dumps(sorted(set(wanted))))
@@ -48,6 +50,7 @@ def retention(scope: Scope) -> dict[str, Any]:
 def set_retention(scope: Scope, default_days: int, branch_days: dict[str, int]) -> None:
     """Days of retention: those of no branch in particular, and by branch."""
     branches = [{"branch_id": branch, "retention_days": days} for branch, days in sorted(branch_days.items())]
+    # null and not []: lakefs-client's typed reader fails on it, and ours must know.
     _set(scope, _RETENTION, json.dumps({"branches": branches or None, "default_retention_days": default_days}))
 
 

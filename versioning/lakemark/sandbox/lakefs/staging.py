@@ -19,6 +19,7 @@ def put(scope: Scope, branch: str, entry: ObjectEntry) -> None:
 
 def remove(scope: Scope, branch: str, tree: str, path: str) -> None:
     """Make `path` absent from the branch; where it never was, nothing changes."""
+    # A removal of what neither side has would make the branch dirty for nothing.
     is_staged, _ = find(scope, branch, path)
     if is_staged or trees.find(scope, tree, path) is not None:
         _write(scope, branch, path, None)
@@ -39,6 +40,7 @@ def find(scope: Scope, branch: str, path: str) -> tuple[bool, ObjectEntry | None
         "SELECT entry FROM staged WHERE repository = ? AND branch = ? AND path = ?",
         (scope.repository.id, branch, path),
     ).fetchone()
+    # NULL is a removed path.
     return row is not None, ObjectEntry.loaded(row[0]) if row and row[0] else None
 
 
@@ -56,6 +58,7 @@ def uncommitted(scope: Scope, branch: str, tree: str) -> list[TreeChange]:
     after = staged(scope, branch)
     before = trees.find_all(scope, tree, after)
     found = (TreeChange(path, before.get(path), entry) for path, entry in after.items())
+    # An upload of what the commit has already changes nothing: the branch is still clean.
     return [change for change in found if not trees.same(change)]
 
 
@@ -74,6 +77,7 @@ def _overlaid(committed: Iterator[ObjectEntry], overlay: Mapping[str, ObjectEntr
     above = sorted(overlay)
     position = 0
     for entry in committed:
+        # Both come in order of path, and are merged without holding the committed ones.
         while position < len(above) and above[position] < entry.path:
             yield from _present(overlay[above[position]])
             position += 1

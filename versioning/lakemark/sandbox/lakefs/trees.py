@@ -22,6 +22,7 @@ __all__ = ["NO_TREE", "TreeChange", "apply", "changes", "find", "find_all", "sam
 NO_TREE = ""
 """The tree of a repository's first commit."""
 
+# A range ends at a path whose digest is divisible by this: on the average so many entries share one.
 _MEAN_RANGE_ENTRIES = 256
 
 
@@ -50,6 +51,7 @@ def find_all(scope: Scope, tree: str, paths: Iterable[str]) -> dict[str, ObjectE
     ranges = _ranges(scope, tree)
     wanted: dict[str, set[str]] = {}
     for path in paths:
+        # A range holds what comes after the one before, up to its last path.
         position = bisect_left(ranges, path, key=lambda each: each.last_path)
         if position < len(ranges):
             wanted.setdefault(ranges[position].id, set()).add(path)
@@ -67,6 +69,7 @@ def scan(scope: Scope, tree: str, start: str = "") -> Iterator[ObjectEntry]:
 def changes(scope: Scope, left: str, right: str) -> list[TreeChange]:
     """What differs from one tree to the other, in path order; reads only the ranges they do not share."""
     left_ranges, right_ranges = _ranges(scope, left), _ranges(scope, right)
+    # Equal ids are equal contents: a small change in a large tree reads one or two ranges.
     shared = {each.id for each in left_ranges} & {each.id for each in right_ranges}
     before = _by_path(scope, left_ranges, shared)
     after = _by_path(scope, right_ranges, shared)
@@ -84,7 +87,9 @@ def apply(scope: Scope, tree: str, patch: Mapping[str, ObjectEntry | None]) -> s
     ranges = _ranges(scope, tree)
     for position, each in enumerate(ranges):
         is_last = position == len(ranges) - 1
+        # Up to this range's last path; what comes after the last range is appended to it.
         end = len(todo) if is_last else max(done, _after(todo, each.last_path))
+        # Untouched, and the one before it ended where a range ends: taken over as it is.
         if end == done and not pending:
             made.append(each)
             continue
@@ -93,6 +98,7 @@ def apply(scope: Scope, tree: str, patch: Mapping[str, ObjectEntry | None]) -> s
         pending = _flush(scope, pending, made)
     pending.extend(entry for path in todo[done:] if (entry := patch[path]) is not None)
     pending = _flush(scope, pending, made)
+    # The last range may end anywhere.
     if pending:
         made.append(_store(scope, pending))
     return _store_tree(scope, made)
@@ -102,6 +108,7 @@ def same(change: TreeChange) -> bool:
     """Whether before and after hold the same bytes and metadata."""
     if change.before is None or change.after is None:
         return change.before is change.after
+    # By bytes and metadata: an object that was uploaded again, unchanged, is no change.
     return change.before.identity == change.after.identity
 
 

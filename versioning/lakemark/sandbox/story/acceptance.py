@@ -59,6 +59,7 @@ def train_stage(params: Mapping[str, Any], out: Path, environ: Mapping[str, str]
         "--every",
         str(params["every"]),
     ]
+    # Nothing is rotated away: the comparison needs what was saved.
     words += ["--keep", "999", "--seed", str(params["seed"])]
     keys = Parts(configuration(environ=environ), environ).keys
     trained = subprocess.run(
@@ -81,6 +82,7 @@ def rollback_stage(params: Mapping[str, Any], out: Path, environ: Mapping[str, s
     asking, approving = open_site(environ=environ, actor=REQUESTER), open_site(environ=environ, actor=APPROVER)
     state = asking.ledger.run(params["run"])
     target = next(found for found in state.records.values() if found.record.step == params["back_to"] and found.stands)
+    # The acceptance run saved seconds ago, which looks like a running trainer.
     flags = Flags(while_running=True, model_only=asking.data is None)
     wish = rollback_request.Wish(
         run=params["run"], record=target.record.id, reason="acceptance of the site", requester=REQUESTER, flags=flags
@@ -88,6 +90,7 @@ def rollback_stage(params: Mapping[str, Any], out: Path, environ: Mapping[str, s
     standing = rollback_request.request(asking, wish)
     rollback_decide.approve(approving, standing.id, digest=standing.digest)
     began = time.monotonic()
+    # A folder for each rollback: a second acceptance must not find the first one's files.
     applied = rollback_apply.apply(asking, standing.id, directory=out / f"restored-{standing.id}")
     _write(
         out / "rollback.json",
@@ -107,6 +110,7 @@ def report_stage(params: Mapping[str, Any], out: Path, environ: Mapping[str, str
     site = open_site(environ=environ)
     trained, rollback = _read(out / "trained.json"), _read(out / "rollback.json")
     restored = digests(Path(rollback["checkpoint_dir"]))
+    # Not empty: two missing folders are equal as well.
     equal = restored == trained["saved"][str(params["back_to"])] != {}
     heads = all(_head(site, row) == row[2] for row in rollback["data"])
     state = site.ledger.run(params["run"])

@@ -97,8 +97,10 @@ def cloned(facts: StoryFacts, tier: str) -> Claim:
     shutil.rmtree(clone, ignore_errors=True)
     clone.parent.mkdir(parents=True, exist_ok=True)
     keys = credentials.read(facts.home / "sandbox" / "credentials.env")
+    # The keys under the names that DVC's S3 client looks for.
     environ = {**facts.environ, **{key: value for key, value in keys.items() if key.startswith("AWS_")}}
     environ |= {"DVC_NO_ANALYTICS": "1", "AWS_EC2_METADATA_DISABLED": "true"}
+    # The branch that every record has for people who have Git and DVC, and no lakemark.
     git = ["git", "clone", "-q", "-b", f"records/{record[:12]}", str(facts.home / "ledger.git"), str(clone)]
     dvc = [sys.executable, "-m", "dvc", "pull", "-q", "-r", tier]
     for words, where in ((git, facts.home), (dvc, clone)):

@@ -47,6 +47,7 @@ class DataRepository:
         for path, content in files.items():
             boundary = uuid.uuid4().hex
             body = (
+                # As lakeFS's own clients upload: a form with one field `content`.
                 f'--{boundary}\r\nContent-Disposition: form-data; name="content"; filename="f"\r\n'
                 f"Content-Type: application/octet-stream\r\n\r\n"
             ).encode() + content
@@ -63,6 +64,7 @@ class DataRepository:
     def digests(self, ref: str) -> dict[str, str]:
         """Path -> sha256 of every object's bytes at `ref`, read now."""
         listing = _object(self._ask("GET", f"/refs/{ref}/objects/ls?amount=1000"))
+        # A pin's guard is no data.
         paths = [row["path"] for row in listing["results"] if not row["path"].startswith("_lakefs_actions/")]
         return {
             path: sha256(self._ask("GET", f"/refs/{ref}/objects?path={quote(path)}").body).hexdigest() for path in paths

@@ -34,8 +34,10 @@ RUN: Final = "demo"
 STEPS: Final = (300, 500, 700)
 EVERY: Final = 50
 KEEPS: Final = (6, 4, 4)
+# A hundred steps a day: 700 steps are a week.
 MINUTES_PER_STEP: Final = 14.4
 DAYS_BACK: Final = 3
+# Saves come every twelve hours, and after two such intervals a run counts as stopped.
 SILENCE_MINUTES: Final = 26 * 60.0
 
 Say = Callable[[str], None]
@@ -161,6 +163,7 @@ def set_up(stage: Stage) -> dict[str, str]:
     stage.environ |= {"LAKEMARK_HOME": str(stage.home), "LAKEMARK_CONFIG": str(file)}
     if "LAKEFS_ENDPOINT" in stage.environ:
         use_lakefs(stage, file)
+    # Nine days back: the story takes a little less, so nothing is dated after the present.
     start = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=9)
     stage.clock.write_text(start.isoformat())
     stage.environ["LAKEMARK_CLOCK"] = f"@{stage.clock}"
@@ -207,6 +210,7 @@ def story(stage: Stage) -> StoryFacts:
         stage.tell(f"trained to step {steps} on {commits[-1][:12]}, saving every {EVERY} steps; sweeping")
         prefect.finish("sweep")
         prefect.finish("demote")
+        # Past the time that replicas settle, so that the next demotion may release.
         advance(stage.clock, 30)
     prefect.finish("demote")
     stage.tell(f"{held(stage)}")
@@ -219,6 +223,7 @@ def roll_back(stage: Stage, prefect: Deployments, repository: DataRepository, co
     stage.tell("something is wrong since two days: asking the deployment `rollback` to go back three")
     asked = {"run": RUN, "to": f"{DAYS_BACK}d", "reason": "the loss rises since two days", "requester": "ana"}
     flow_run = prefect.start("rollback", asked)
+    # A run that ended where it should wait says why.
     if prefect.wait(flow_run, WAITING, within_seconds=900) not in WAITING:
         prefect.completed(flow_run)
     rollback = stage.lakemark("rollback", "ls")["rollbacks"][-1]

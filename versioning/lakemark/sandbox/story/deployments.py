@@ -39,6 +39,7 @@ class Deployments:
         while time.monotonic() < until:
             state = _object(self.api.get(f"/flow_runs/{run}")).get("state")
             kind = str(state["type"]) if isinstance(state, dict) else "unknown"
+            # An end that was not asked for is an answer, too: waiting on would be in vain.
             if kind in states or kind in ENDED:
                 return kind
             time.sleep(_POLL_SECONDS)

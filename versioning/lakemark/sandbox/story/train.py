@@ -127,6 +127,7 @@ def train_step(state: State, data: Data) -> float:
 
 def next_batch(state: State, rows: int) -> list[int]:
     """Row numbers; a new shuffled epoch begins where the last one ends, or where the data has other rows now."""
+    # The order is over row numbers: with other data it means nothing.
     if len(state.order) != rows or state.position + BATCH > rows:
         state.order, state.position = state.rng.permutation(rows).tolist(), 0
     batch = state.order[state.position : state.position + BATCH]
@@ -145,6 +146,7 @@ def save(state: State, path: Path, *, seed: int) -> None:
     write_json(temporary / "rng.json", dict(state.rng.bit_generator.state))
     write_json(temporary / "loader.json", {"order": state.order, "position": state.position})
     write_json(temporary / "config.json", {"inputs": INPUTS, "hidden": HIDDEN, "batch": BATCH, "seed": seed})
+    # The last step of a save: lakemark's sweep may look at any moment.
     temporary.rename(path)
 
 
@@ -153,6 +155,7 @@ def restore(path: Path) -> State:
     weights = dict(np.load(path / "weights.npz", allow_pickle=False))
     velocity = dict(np.load(path / "optimizer.npz", allow_pickle=False))
     rng = np.random.Generator(np.random.PCG64())
+    # Bit for bit: the demo compares weights of two runs by their digests.
     rng.bit_generator.state = json.loads((path / "rng.json").read_text())
     loader = json.loads((path / "loader.json").read_text())
     step = json.loads((path / "scheduler.json").read_text())["step"]
@@ -184,6 +187,7 @@ def advance(clock: Path, minutes: float) -> None:
     now = datetime.fromisoformat(clock.read_text().strip())
     temporary = clock.with_name(f"{clock.name}.tmp")
     temporary.write_text((now + timedelta(minutes=minutes)).astimezone(UTC).isoformat())
+    # Services read the clock at any moment.
     temporary.rename(clock)
 
 
@@ -205,6 +209,7 @@ def main() -> int:
         if state.step % asked.every == 0:
             path = asked.out / f"step-{state.step}"
             save(state, path, seed=asked.seed)
+            # Before the rotation: what that removes was announced.
             if run:
                 run.saved(path, step=state.step, metrics={"loss": loss}, roles=ROLES)
             rotate(asked.out, asked.keep)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VERSION", "create_app"]
 
+# The suffix tells people what they talk to.
 VERSION = "1.84.0-stand-in"
 
 _VERSION = {"version": VERSION, "version_context": "lakeFS"}
@@ -39,6 +40,7 @@ _STORAGE = {
     "import_support": False,
     "import_validity_regex": "^local://",
     "pre_sign_multipart_upload": False,
+    # Else lakeFS's own programs would ask for addresses that only an object store can sign.
     "pre_sign_support": False,
     "pre_sign_support_ui": False,
 }
@@ -46,6 +48,7 @@ _REPOSITORY = "/repositories/{repository}"
 _BRANCH = _REPOSITORY + "/branches/{branch}"
 _REF = _REPOSITORY + "/refs/{ref}"
 
+# GET and HEAD, and the one POST that changes nothing of the repository: each sees one state throughout.
 _READING: tuple[tuple[str, str, Handler], ...] = (
     ("GET", _REPOSITORY, repository_routes.get_repository),
     ("GET", _REPOSITORY + "/metadata", repository_routes.get_metadata),
@@ -103,6 +106,7 @@ def create_app(directory: Path, *, access_key: str, secret_key: str) -> Starlett
         Route("/config/version", answering(store, _version)),
         Route("/repositories", answering(store, partial(repository_routes.list_repositories, store))),
         Route("/repositories", answering(store, partial(repository_routes.create_repository, store)), methods=["POST"]),
+        # Its body is streamed to disk; those of the others are read whole.
         Route(_BRANCH + "/objects", upload(store), methods=["POST"]),
         *(Route(path, reading(store, handler), methods=[method]) for method, path, handler in _READING),
         *(Route(path, writing(store, handler), methods=[method]) for method, path, handler in _WRITING),

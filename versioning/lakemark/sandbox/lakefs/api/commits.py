@@ -26,6 +26,7 @@ _DATE_LENGTH = 10
 
 def create_commit(scope: Scope, call: Call) -> Response:
     """Answer POST …/branches/{branch}/commits."""
+    # Absent and null are now; 0 is 1970.
     date_s = call.body.get("date") if isinstance(call.body, dict) else None
     request = commits.Request(
         message=call.field("message", str),
@@ -50,6 +51,7 @@ def merge(scope: Scope, call: Call) -> Response:
     try:
         return JSONResponse({"reference": commits.merge(scope, call.path("branch"), request).id})
     except Fault as fault:
+        # Of a merge lakeFS answers 409 with a result, and not in the form of its other faults.
         if fault.status == CONFLICT:
             return JSONResponse({"reference": ""}, CONFLICT)
         raise
@@ -71,6 +73,7 @@ def revert(scope: Scope, call: Call) -> Response:
 def cherry_pick(scope: Scope, call: Call) -> Response:
     """Answer POST …/branches/{branch}/cherry-pick."""
     _refuse_overrides(call)
+    # 0 is what clients send for none.
     number = call.field("parent_number", int, 0) or None
     made = commits.cherry_pick(scope, call.path("branch"), call.field("ref", str), parent_number=number)
     return JSONResponse(made.document, _CREATED)
@@ -88,6 +91,7 @@ def get_commit(scope: Scope, call: Call) -> Response:
 def log(scope: Scope, call: Call) -> Response:
     """Answer GET …/refs/{ref}/commits."""
     since = call.query("since")
+    # lakefs-client sends naive instants so; lakeFS refuses them in plain text before anything else is looked at.
     if since and _INSTANT.fullmatch(since) and since[-1] != "Z" and since[-6] not in "+-":
         return PlainTextResponse(_no_offset(since), BAD_REQUEST)
     start = _named(scope, call.path("ref"), "ref")
@@ -99,6 +103,7 @@ def log(scope: Scope, call: Call) -> Response:
         first_parent=call.flag_query("first_parent"),
         since_ns=_instant_ns(since) if since else None,
     )
+    # From the start again, to where the page before ended: paging a log costs by the square, on lakeFS too.
     if page.after:
         after = _named(scope, page.after, "from ref").id
         for commit in found:
@@ -109,6 +114,7 @@ def log(scope: Scope, call: Call) -> Response:
     has_more = False
     for commit in found:
         if len(shown) == page.amount:
+            # limit: the caller wants no more than these, and is told of none.
             has_more = not call.flag_query("limit")
             break
         shown.append(commit)
@@ -128,6 +134,7 @@ def _touching(scope: Scope, found: Iterator[DataCommit], call: Call) -> Iterator
         return
     for commit in found:
         parents = commit.parents
+        # Merges and first commits never match, whatever they changed.
         parent = find_commit(scope, parents[0]) if len(parents) == 1 else None
         if parent is not None and any(
             change.path in paths or change.path.startswith(prefixes)

@@ -32,6 +32,7 @@ __all__ = [
 _PARTIAL_CONTENT = 206
 _NOT_MODIFIED = 304
 _UNSATISFIABLE = 416
+# What lakeFS's schema lets through; several ranges pass here and are refused below.
 _RANGES = re.compile(r"bytes=((\d*-\d*,? ?)+)")
 _CREATED = 201
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
@@ -48,6 +49,7 @@ def head_object(scope: Scope, call: Call) -> Response:
     try:
         entry = objects.find(scope, call.path("ref"), call.required_query("path"))
         _, length, status, headers = _extent(entry, call)
+    # HEAD has no body to tell anything in.
     except Fault as fault:
         return Response(status_code=fault.status)
     headers |= _describing(entry) | {"accept-ranges": "bytes", "content-length": str(length)}
@@ -57,9 +59,11 @@ def head_object(scope: Scope, call: Call) -> Response:
 def get_object(scope: Scope, call: Call) -> Response:
     """Answer GET …/refs/{ref}/objects."""
     entry = objects.find(scope, call.path("ref"), call.required_query("path"))
+    # Before the bytes are opened: also of an object whose bytes are gone.
     if call.request.headers.get("if-none-match") == entry.etag:
         return Response(status_code=_NOT_MODIFIED)
     start, length, status, headers = _extent(entry, call)
+    # Here a collected object is found out: stat and HEAD never open the bytes and answer 200.
     body = scope.blobs.read(entry.blob, start, length)
     headers |= _describing(entry) | {"content-disposition": "attachment", "content-length": str(length)}
     return StreamingResponse(body, status, headers)
@@ -95,7 +99,9 @@ def delete_objects(scope: Scope, call: Call) -> Response:
         objects.remove(scope, call.path("branch"), paths)
     except Fault as fault:
         if fault.status == FORBIDDEN:
+            # On a protected branch each path has its refusal, and the whole answers 200.
             errors = [{"message": fault.message, "path": path, "status_code": fault.status} for path in paths]
+        # An unknown branch answers 200 without errors, as lakeFS does.
         elif fault.status != NOT_FOUND:
             raise
     return JSONResponse({"errors": errors})
@@ -116,6 +122,7 @@ def diff_refs(scope: Scope, call: Call) -> Response:
         problem = 'value is not one of the allowed values ["two_dot","three_dot"]'
         raise Fault(BAD_REQUEST, f'parameter "type" in query has an error: {problem}')
     left, right = call.path("left"), call.path("right")
+    # Tree against tree; three_dot, the default, is against the merge base and answers what a merge would bring.
     if kind == "two_dot":
         found = trees.changes(scope, refs.resolve(scope, left).commit.tree, refs.resolve(scope, right).commit.tree)
         return _diff_listed([_diff(change) for change in found], call.page())
@@ -160,6 +167,7 @@ def _item(scope: Scope, each: ObjectEntry | str, *, with_metadata: bool) -> dict
     if isinstance(each, str):
         return {"checksum": "", "mtime": 0, "path": each, "path_type": "common_prefix", "physical_address": ""}
     item = objects.stats(scope, each, with_metadata=with_metadata)
+    # Listings leave it out where it is empty, `stat` does not.
     if not item["metadata"]:
         del item["metadata"]
     return item
@@ -192,6 +200,7 @@ def _extent(entry: ObjectEntry, call: Call) -> tuple[int, int, int, dict[str, st
         )
     matched = _RANGE.fullmatch(asked)
     first, last = matched.groups() if matched else ("", "")
+    # `bytes=-5`: the last five.
     start = int(first) if first else max(size - int(last or 0), 0)
     end = min(int(last), size - 1) if first and last else size - 1
     if not matched or start > end:

@@ -40,6 +40,7 @@ def collect(
     start: str | None = max(page.prefix, _start(page))
     while start is not None:
         start = _gather(seek(start), name_of, page, found)
+    # One more than asked for was looked for: it tells whether another page follows.
     return found[: page.amount], len(found) > page.amount
 
 
@@ -56,8 +57,10 @@ def pagination(last: str, count: int, *, has_more: bool) -> dict[str, Any]:
 def _start(page: ListPage) -> str:
     if not page.after:
         return ""
+    # The page before ended with a folded prefix: everything below it was told by that.
     if page.delimiter and page.after.endswith(page.delimiter):
         return page.after + _LAST_CHARACTER
+    # The very next name after it.
     return page.after + "\0"
 
 
@@ -70,6 +73,7 @@ def _gather(items: Iterator[T], name_of: Callable[[T], str], page: ListPage, fou
         folded = _folded(name, page)
         if folded is not None:
             found.append(folded)
+            # All that lies below is passed over by seeking, not by reading it.
             return folded + _LAST_CHARACTER
         found.append(item)
     return None

@@ -68,11 +68,13 @@ def create_repository(store: Store, call: Call) -> Response:
         if db.execute("SELECT 1 FROM repository WHERE id = ?", (name,)).fetchone():
             raise Fault(CONFLICT, "error creating repository: not unique")
         if db.execute("SELECT 1 FROM namespace WHERE id = ?", (namespace,)).fetchone():
+            # Two repositories in one namespace would collect each other's objects; so would one made again after its deletion.
             place = f"found lakeFS objects in the storage (:{namespace}) key(_lakefs/dummy)"
             raise Fault(BAD_REQUEST, f"failed to create repository: {place}: storage namespace already in use")
         db.execute("INSERT INTO namespace VALUES (?)", (namespace,))
         db.execute("INSERT INTO repository VALUES (?, ?, ?, ?)", tuple(asdict(repository).values()))
         scope = Scope(db, store.blobs, repository)
+        # lakeFS's first commit has no committer and no tree.
         first = history.add_commit(scope, history.CommitDraft("", "Repository created", trees.NO_TREE, {}, [], 1))
         db.execute("INSERT INTO branch VALUES (?, ?, ?, ?)", (name, default_branch, first.id, False))
     return JSONResponse(_shown(repository), _CREATED)
@@ -177,6 +179,7 @@ def set_protection(scope: Scope, call: Call) -> Response:
     if len(patterns) < len(items):
         raise Fault(BAD_REQUEST, "request body has an error: doesn't match schema: an array of objects with a pattern")
     tag = call.request.headers.get("if-match")
+    # An empty If-Match is no condition, and lakeFS refuses it rather than ignore it.
     if tag == "":
         raise Fault(BAD_REQUEST, 'parameter "If-Match" in header has an error: empty value is not allowed')
     rules.set_patterns(scope, patterns, tag)
@@ -206,6 +209,7 @@ def drop_gc_rules(scope: Scope, _call: Call) -> Response:
 
 def prepare_gc(scope: Scope, _call: Call) -> Response:
     """Write the list of active commits as an object's bytes would be, and say where."""
+    # Random: two collectors at once each get a list of their own.
     run = secrets.token_hex(10)
     with scope.blobs.writer() as writer:
         writer.write(retention.listed(retention.active_commits(scope, time.time_ns())).encode())

@@ -51,6 +51,7 @@ async def _upload(store: Store, call: Call) -> Response:
     request = call.request
     repository, branch, path = call.path("repository"), call.path("branch"), call.required_query("path")
     condition = request.headers.get("if-none-match")
+    # Of conditions lakeFS 1.84 does this one on upload; what is not done must not be ignored.
     if (condition is not None and condition != "*") or "if-match" in request.headers:
         raise Fault(_NOT_IMPLEMENTED, "Not Implemented")
     only_if_absent = condition is not None
@@ -58,7 +59,9 @@ async def _upload(store: Store, call: Call) -> Response:
     def check(scope: Scope) -> None:
         objects.check_upload(scope, branch, path, only_if_absent=only_if_absent)
 
+    # Before the bytes: nobody sends gigabytes to be refused. It is asked again when they are staged.
     await run_in_threadpool(store.read, repository, check)
+    # A client that breaks off, or a form that is cut, leaves nothing: the writer removes what was not finished.
     with await run_in_threadpool(store.blobs.writer) as writer:
         content_type = await _receive(request, writer)
         blob = await run_in_threadpool(writer.finish)
@@ -79,6 +82,7 @@ async def _upload(store: Store, call: Call) -> Response:
 
     try:
         return await run_in_threadpool(store.write, repository, answer)
+    # Refused in the end: its bytes are nobody's.
     except Fault:
         await run_in_threadpool(store.blobs.discard, blob.name)
         raise
@@ -93,6 +97,7 @@ async def _receive(request: Request, writer: BlobWriter) -> str:
     """Write the content to disk as it comes and give its type."""
     declared = request.headers.get("content-type", _DEFAULT_TYPE)
     kind, options = parse_options_header(declared)
+    # A raw body is the content, whatever type it says.
     if kind != b"multipart/form-data":
         await _drain(request.stream(), writer.write)
         return declared
@@ -104,6 +109,7 @@ async def _receive(request: Request, writer: BlobWriter) -> str:
         await _drain(request.stream(), parser.write)
     except FormParserError as error:
         raise Fault(SERVER_ERROR, f"multipart: {error}") from error
+    # Also a form that ends before its last boundary: half of an object is none.
     if not form.is_complete:
         raise Fault(SERVER_ERROR, "multipart upload missing key 'content': http: no such file")
     return form.content_type
@@ -150,6 +156,7 @@ class _Form:
 
     def _headers_finished(self) -> None:
         _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
+        # The first field of that name; others are read past.
         self._taking = not self.is_complete and options.get(b"name") == _FIELD
         if self._taking:
             self.content_type = self._headers.get(b"content-type", b"").decode("latin-1")

@@ -45,6 +45,7 @@ class Store:
     def check_login(self, request: Request) -> None:
         """Raise Fault 401 unless the request carries the credentials."""
         kind, _, given = request.headers.get("authorization", "").partition(" ")
+        # compare_digest takes the same time wherever two keys begin to differ.
         if kind.lower() != "basic" or not hmac.compare_digest(given.strip().encode(), self._login):
             raise Fault(UNAUTHORIZED, "error authenticating request")
 
@@ -91,6 +92,7 @@ class Call:
             amount = int(text)
         except ValueError:
             raise _bad_query("amount", f"value {text}: an invalid integer: invalid syntax") from None
+        # As lakeFS: more than a thousand is a thousand, and nothing or less the default.
         amount = min(amount, MAX_PER_PAGE) if amount > 0 else _DEFAULT_PER_PAGE
         return ListPage(amount, self.query("after"), self.query("prefix"), self.query("delimiter"))
 
@@ -98,6 +100,7 @@ class Call:
         """The body's member of that name and type; one without a default must be there."""
         body = self.body if isinstance(self.body, dict) else {}
         value = body.get(name, default)
+        # null in a body is as good as absent.
         if value is None:
             value = default
         if value is None:
@@ -134,6 +137,7 @@ def answering(store: Store, work: Callable[[Call], Response]) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         try:
             store.check_login(request)
+            # After the login: a stranger's body is not read.
             call = Call(request, _decoded(await request.body()))
             return await run_in_threadpool(work, call)
         except Fault as fault:
