@@ -134,6 +134,7 @@ class Cache:
                 return
 
     def _make_room(self, size_bytes: int) -> None:
+        """Evicts what is oldest where it has to. Raises CacheFull where the entry can't fit."""
         if size_bytes > self.limit_bytes:
             raise CacheFull(errno.EFBIG, f"{size_bytes} bytes are more than the {self.limit_bytes} of {self.folder}")
         over = self._used() + size_bytes - self.limit_bytes
@@ -239,6 +240,7 @@ def _entries(shelf: Path, *, held: bool = False) -> Iterator[tuple[float, int, s
 
 
 def _lock(descriptor: int, deadline: float) -> None:
+    """Returns with the lock. Raises CacheFull at the deadline."""
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

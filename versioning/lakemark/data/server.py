@@ -120,6 +120,7 @@ class Server:
                 raise DataError(f"{about}: the server sends {got} of {length} bytes")
 
     def _json(self, target: str, query: Mapping[str, str], *, about: str) -> Any:  # noqa: ANN401 - JSON
+        """An answer's JSON. Raises as `_ask`, and DataError for anything else."""
         text = self._ask(f"{target}?{urlencode(query)}", {}, lambda one: one.read(_LONGEST_ANSWER_BYTES), about=about)
         try:
             return json.loads(text)
@@ -127,6 +128,7 @@ class Server:
             raise DataError(f"{self.endpoint} answers no JSON for {about}: is it a lakeFS server?") from error
 
     def _ask(self, target: str, headers: Mapping[str, str], read: Callable[[HTTPResponse], T], *, about: str) -> T:
+        """What `read` makes of the answer, after a few tries. Raises DataError, DataGone, FileNotFoundError, PermissionError."""
         failed = "no answer"
         for number in range(self.tries):
             if number:
@@ -241,6 +243,7 @@ class _NotWrittenError(Exception):
 
 
 def _put(write: Callable[[bytes], object], chunk: bytes) -> None:
+    """Raises _NotWrittenError where the bytes can't go where they are to go."""
     try:
         write(chunk)
     except OSError as error:

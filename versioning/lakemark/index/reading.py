@@ -216,6 +216,7 @@ def _oldest(connection: sqlite3.Connection, line: Line) -> RecordState | None:
 
 
 def _cursor(text: str) -> tuple[int, int, str]:
+    """What `Page.next` holds. Raises Usage."""
     recorded, _, rest = text.partition(".")
     sequence, _, branch = rest.partition(".")
     try:

@@ -55,6 +55,7 @@ class LakemarkCallback(TrainerCallback):
                 self._announce(args, state)
 
     def _announce(self, args: Any, state: Any) -> None:  # noqa: ANN401 - TrainingArguments, TrainerState
+        """Raises ValueError for a trial of a search, OSError."""
         if state.is_hyper_param_search:
             raise ValueError("the trials of a hyper-parameter search are many runs, not one")
         folder = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")

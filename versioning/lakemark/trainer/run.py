@@ -162,6 +162,7 @@ class Run:
     def _announce(
         self, path: str | os.PathLike[str], step: int, about: Mapping[str, Any], *, rank_files: Collection[str]
     ) -> None:
+        """Writes the announcement. Raises ValueError for what is no step or no path of this node, OSError."""
         number = int(step)
         if number < 0 or number != step:
             raise ValueError("a step is a whole number, not negative")
@@ -266,6 +267,7 @@ def _number(value: Any) -> float | None:  # noqa: ANN401 - anything that float()
 
 
 def _run_file(name: str, environ: Mapping[str, str]) -> str:
+    """Where the run file lies. Raises RunNotOpened where nothing says it."""
     named = environ.get("LAKEMARK_RUN_FILE")
     if named:
         return named

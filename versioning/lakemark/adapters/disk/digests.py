@@ -87,8 +87,8 @@ class Digester:
 class VerifiedStream(io.RawIOBase):
     """A stream that raises AnswerDamaged instead of ending when its bytes were not those of `file`, or too many or too few.
 
-    It says nothing of what lies where they came from: that takes another reading. TargetDamaged where the bytes are right
-    and a name in `also` is not theirs: whoever knew that name knew a wrong one.
+    One wrong answer does not say that its source is damaged: that takes another reading. Raises TargetDamaged where the
+    bytes are right and a digest in `also` is not theirs: then they are known under a wrong name.
 
     also: further hashes to feed with the same bytes, each with the digest it must have (None: any). The stream
     underneath stays open.
@@ -120,6 +120,7 @@ class VerifiedStream(io.RawIOBase):
         return count
 
     def _compare(self) -> None:
+        """Once, at the end: raises AnswerDamaged for other bytes, TargetDamaged for right ones under a wrong name."""
         if self._ended:
             return
         self._ended = True

@@ -78,9 +78,9 @@ class Blobs(Protocol):
         """In bytes; None where it is not there."""
 
     def absent(self, key: str) -> bool:
-        """Whether the place's own list of names says that the key is not there: what nothing may be removed without.
+        """Whether the place's own list of names says that the key is not there. Nothing is removed on less.
 
-        That `get` or `size` finds nothing may be anybody's 404 on the way, or a mount point without its disk. Raises
+        A `get` or `size` that finds nothing may have met a gateway's 404, or a mount point without its disk. Raises
         StoreUnavailable where the place tells nothing.
         """
 

@@ -81,6 +81,7 @@ class Below:
             pass
 
     def _enter(self, here: int, folder: str, key: str, *, make: bool) -> int:
+        """A directory in the open one `here`, opened. Raises Refused for a link, FileNotFoundError, NotADirectoryError."""
         try:
             return os.open(folder, _DIRECTORY, dir_fd=here)
         except FileNotFoundError:
@@ -103,6 +104,7 @@ class Below:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(self.root / key)) from error
 
     def _names(self, key: str) -> list[str]:
+        """The names that a key goes through. Raises Refused where one of them would lead elsewhere."""
         names = key.split("/")
         if not all(names) or {".", ".."} & set(names) or "\0" in key:
             raise Refused(

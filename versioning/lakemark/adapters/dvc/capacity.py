@@ -40,6 +40,7 @@ class Room:
                 self._share -= new
 
     def _left(self, capacity: int, objects: Mapping[str, int]) -> int:
+        """What is free once these are there too, by a listing of all objects. Raises NoRoom."""
         missing = {object_key(name): size_bytes for name, size_bytes in objects.items()}
         used = 0
         for key, size_bytes in self._blobs.each(OBJECTS):

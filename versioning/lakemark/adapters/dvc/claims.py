@@ -22,8 +22,8 @@ _REMEMBERED: Final = 256
 class Used:
     """Object names, by the first 8 bytes of their md5.
 
-    What it does not contain was not added. Two names that begin alike are taken for one, so that an object may be kept
-    although nothing uses it, and none is taken for unused that is not.
+    What it does not contain was not added. Two names that begin alike count as one: so an object may be kept that nothing
+    uses, but none that is used ever looks unused.
     """
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ _BEGUN_ANEW: Final = 3
 def oldest(blobs: Blobs, *, now: datetime) -> datetime | None:
     """Since when something has been dropped or condemned; `now` where nothing is; None where not all could be listed.
 
-    Something whose removal is under way, but for a crash, counts as condemned for ever.
+    What is being removed, or was when its pass died, counts as condemned since ever.
     """
     drops, marks = blobs.list(layout.DROPPED), blobs.list(layout.CONDEMNED)
     if not (drops.complete and marks.complete):
@@ -81,7 +81,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Seen:
-    """Of the objects that are there, by name with their bytes: marked, and of drops whose grace is over. Of others the names.
+    """Objects that are there. marked, leaving (of drops whose grace is over): name -> bytes. unused: names alone.
 
     strays: directory objects that nobody accounts for.
     """
@@ -174,6 +174,7 @@ class Collector:
         return seen
 
     def _members(self, name: str) -> frozenset[str]:
+        """What a directory object lists. Raises StoreUnavailable where it is listed and can't be had, Corrupt."""
         key = layout.object_key(name)
         data = self._blobs.get(key)
         if data is None and self._blobs.absent(key):

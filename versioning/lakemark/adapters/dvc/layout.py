@@ -280,11 +280,13 @@ def _objects(value: Mapping[str, JSON]) -> dict[str, str]:
 
 
 def _require_owner(key: str, record: Record) -> None:
+    """Raises ValueError for a record that the key is not named after."""
     if record.id != claimed_record(key):
         raise ValueError(f"it is of the record {record.id[:12]}")
 
 
 def _require_all(objects: Mapping[str, str], digests: Iterable[str]) -> None:
+    """Raises ValueError where a digest, or the directory, has no object's name."""
     missing = {"dir", *digests} - objects.keys()
     if missing:
         raise ValueError(f"it names no object for {min(missing)}")

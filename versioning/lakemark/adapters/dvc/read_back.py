@@ -48,7 +48,7 @@ class ObjectReader:
     def bad(self, files: Collection[tuple[str, File]], progress: Progress) -> dict[str, ObjectFault]:
         """Of these files by the names of their objects: file digest -> what is wrong. Every byte of each is read.
 
-        By file, not by object: two files may be told to have one name, and one of them has not its bytes then.
+        By file, not by object: damaged records may give two files one name, under which the bytes of one alone can lie.
         """
         progress.expect("verify", sum(file.size_bytes for _, file in files))
         found: dict[str, ObjectFault] = {}

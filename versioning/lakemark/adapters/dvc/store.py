@@ -532,6 +532,7 @@ class DvcStore:
         return frozenset(found.values())
 
     def _write_dir(self, checkpoint: Checkpoint, objects: Mapping[str, str]) -> None:
+        """From here on the checkpoint is whole. Raises NameTaken where another's has the name, TargetDamaged."""
         data = layout.dir_bytes(checkpoint.manifest, objects)
         key = layout.object_key(objects["dir"])
         # What is there may be an earlier try's, cut short; it is replaced only if it is no whole object of another checkpoint.

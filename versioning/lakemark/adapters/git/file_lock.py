@@ -35,6 +35,7 @@ def acquired(path: Path, *, seconds: float) -> int:
 
 
 def _wait(descriptor: int, path: str, seconds: float) -> None:
+    """Returns with the lock; raises Locked without it, and the descriptor is closed then, or will be."""
     with _Waiter.guard:
         left_behind = path in _Waiter.left
     if left_behind:

@@ -100,7 +100,7 @@ class BranchHistory(Generic[S]):
 
 
 class Recent:
-    """The runs asked for last: as many as have `most` records between them, and one whatever it has."""
+    """The runs asked for last, with at most `most` records in all; the newest stays however many it has."""
 
     def __init__(self, most: int) -> None:
         self._most = most

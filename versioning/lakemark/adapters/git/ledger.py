@@ -341,6 +341,7 @@ class GitLedger:
     def _append(
         self, history_now: Callable[[], BranchHistory[S]], branch: str, decide: Callable[[S], Draft], stamp: Stamp
     ) -> Entry:
+        """The entry, durable, or the one that this request made before. Raises StoreUnavailable, and what `decide` raises."""
         name = git_refs.reference(_valid(branch))
         try:
             with self._turn(branch) as turn:
@@ -544,6 +545,7 @@ class GitLedger:
 
 
 def _valid(branch: str, *, site: bool = True) -> str:
+    """`branch`, if it can be one: names of references are made of it. Raises Usage."""
     if not is_run(branch) and not (site and branch == SITE):
         raise Usage(
             f"{quoted(branch)} can't be a run's name", advice="Names look like llama-7b, at most 63 characters."

@@ -103,7 +103,7 @@ def refresh(path: Path, remote: str, *, patience_seconds: float = 120.0) -> None
 
 
 def _keep_secret(path: Path, remote: str) -> None:
-    """So that git, told the address without its password, asks with it: a command line can be read by every process."""
+    """Has git fetch with the password although it is told the address without: every process can read a command line."""
     shown = without_secrets(remote)
     if shown == remote:
         return
@@ -232,6 +232,7 @@ def _raise(remote: str, said: str) -> NoReturn:
 
 
 def _refuse(what: str) -> NoReturn:
+    """Raises Refused: a mirror follows its ledger, and entries of its own would keep it from that."""
     raise Refused(
         f"this machine only reads: nothing is recorded of {what}", advice="Give the command on a node of the site."
     )

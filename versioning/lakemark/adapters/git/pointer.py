@@ -110,6 +110,7 @@ def _outs(manifest: Manifest, objects: Mapping[str, str]) -> str:
 
 
 def _object(objects: Mapping[str, str], name: str) -> str:
+    """The name of the object. Raises Corrupt where objects.json has none."""
     found = objects.get(name)
     if found is None:
         raise Corrupt(

@@ -128,8 +128,9 @@ class Turn:
     """A writer's turn on one branch and the tags of its records: holds its `flock`.
 
     So a `<ref>.lock` met meanwhile is a git program's, or stale. The kernel ends the turn with the process. The side file
-    keeps what the last writer was about to point a reference to. Waits for its turn, in order of arrival; Locked where
-    another process keeps it for `patience_seconds`, as a stopped one does: hold no lock of this process meanwhile.
+    keeps what the last writer was about to point a reference to. Turns come in order of
+    arrival. Raises Locked where another process keeps its own for `patience_seconds`, as a stopped one does: so hold no
+    lock of this process while you wait.
     """
 
     def __init__(self, repository: Path, branch: str, *, patience_seconds: float = _PATIENCE_SECONDS) -> None:

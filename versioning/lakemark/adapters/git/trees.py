@@ -250,6 +250,7 @@ def _tree(repository: pygit2.Repository, commit: str) -> pygit2.Tree:
 
 
 def _kind(repository: pygit2.Repository, oid: str, kind: type[T]) -> T:
+    """The object, of that kind. Raises Corrupt where it is missing, or is another."""
     one = found(repository, oid)
     if not isinstance(one, kind):
         raise _as_ours(Path(repository.path), f"the object {oid} is a {type(one).__name__}, no {kind.__name__}")

@@ -119,7 +119,7 @@ class Writer:
             return self._present(history)
 
     def tag(self, history: BranchHistory[S]) -> Tag | None:
-        """The tag of the record that the newest entry replicated, where it is not there: also after a crash."""
+        """The tag that the record of a newest `replicated` entry still lacks, perhaps since a crash; None: it lacks none."""
         entry, state, tip = history.newest, history.state, history.tip
         if tip is None or entry is None or entry.kind != "replicated" or not isinstance(state, RunState):
             return None

@@ -106,7 +106,7 @@ def land_tree(source: Path, tree: Path, way: Way, *, progress: Progress, members
 
 
 def _known(jobs: Iterable[_Job], files: Iterable[File]) -> Iterator[KnownFile]:
-    """The trainer's files with what was read of them; ctime as it was before that, after our own link."""
+    """The trainer's files with what was read of them. Their ctime is of before the reading, but after our own link."""
     digests = {file.path: file.digest or "" for file in files}
     for job in jobs:
         known = job.seen.known
@@ -157,6 +157,7 @@ class _Job:
             self.target = None
 
     def _read(self, offset: int, length: int, buffer: memoryview) -> str:
+        """The digest of one part, copied meanwhile where it is to be a copy. Raises Unsteady where the file became shorter."""
         if self.target is None:
             return digest_part(self.descriptor, offset, length, buffer=buffer)
         digest = new_hash()
@@ -370,6 +371,7 @@ def _hash_all(jobs: list[_Job], way: Way, progress: Progress) -> list[File]:
 
 
 def _rescan(source: Path, names: Sequence[str]) -> dict[str, ScannedPath]:
+    """As `scan`, of what was there just now: Incomplete where it is gone."""
     try:
         return scan(source, names)
     except NotFound as error:

@@ -124,6 +124,7 @@ def linked_from(value: Mapping[str, JSON]) -> dict[str, FileIdentity]:
 
 
 def _identity(path: str, text: JSON) -> FileIdentity:
+    """One file's numbers read back. Raises ValueError."""
     numbers = str(text).split()
     if len(numbers) != 4 or not all(number.lstrip("-").isdecimal() for number in numbers):  # noqa: PLR2004 - as many as it has
         message = f"the identity of {path!r} is {text!r}"

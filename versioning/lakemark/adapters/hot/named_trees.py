@@ -68,10 +68,10 @@ class Shelf:
         return sealed
 
     def believed(self, record: Record, manifest: Manifest) -> tuple[Sealed | None, bool]:
-        """What the marker says, and whether it was right; None where there is none.
+        """What the marker says, and True; None where there is none.
 
-        Where it says nothing right, what it has to say, with the files that share an inode as they are now: that is no word
-        about their bytes, which have to be read.
+        Of a damaged marker, what it should say, and False. Linked files are then taken as they are now, so their bytes have
+        to be read before they count.
         """
         try:
             return self.find(record.id), True

@@ -429,11 +429,13 @@ class TreeStore:
         self._first = tier_file.require_same(self.identity(), self._first, where=str(self.root))
 
     def _require_empty(self) -> None:
+        """Raises Refused, naming the first thing that lies there and is none of ours."""
         for name in sorted(os.listdir(self.root)):
             if not name.startswith(_IGNORED):
                 raise tier_file.refuse_foreign(str(self.root), found=name)
 
     def _require_apart(self, source: Path) -> None:
+        """Raises Refused where one lies in the other: a landing would find the tier's trees, or a drop the trainer's."""
         # By what links lead to: a trainer that saves into the tier through a link would have its files removed with a tree.
         inside = Path(os.path.realpath(source))
         root = Path(os.path.realpath(self.root))

@@ -49,9 +49,9 @@ def sealed_rights(saved: int) -> int:
 
 
 def keep_rights(tree: Path, folders: Mapping[str, int]) -> None:
-    """Narrows directories of a tree of ours to what they were saved with; whoever keeps them goes on working in them.
+    """Narrows directories of a tree of ours to the rights they were saved with, but never its keepers' rights.
 
-    That is their owner, or the group of a root that several accounts share: any of them may have to move or drop the tree.
+    Keepers are the owner, or the group of a root that several accounts share: any of them may have to move or drop it.
     """
     keepers = 0o700
     if is_shared(tree.parent):
@@ -193,6 +193,7 @@ def _read_part(tree: Path, file: File, part: tuple[int, int], buffers: Buffers) 
 
 
 def _compare_other(place: Path, file: File) -> Iterator[Damage]:
+    """What is wrong with a directory or link. Raises what keeps anybody from looking."""
     try:
         found = os.lstat(place)
         if file.type is FileType.DIRECTORY:

@@ -257,6 +257,7 @@ class Pins:
         return "the server runs no actions: it let the pin be deleted"
 
     def _require_closed(self, repository: str, branch: str, nonce: str) -> None:
+        """Raises PinReleased where the marker that opens this guard is there already."""
         if self._released(repository, branch, nonce):
             raise PinReleased(
                 f"the pin {branch} of {quoted(repository)} was released: its guard would open at once",
@@ -280,6 +281,7 @@ class Pins:
         return None, None
 
     def _commit_guard(self, repository: str, making: str, commit: str, nonce: str) -> str | None:
+        """Why the guard can't be committed; None where it was, or where another process was faster. Raises StoreUnavailable."""
         # 400 to a commit: nothing is staged, since another process has committed the same file.
         gone, unchanged = errors.NOT_FOUND, errors.BAD_REQUEST
         wrote = self._server.upload(repository, making, GUARD_PATH, guard(nonce), expect=(gone, *_REFUSALS))
@@ -411,6 +413,7 @@ def _making(branch: str) -> str:
 
 
 def _names(branch: str, nonce: str) -> None:
+    """Raises Usage for a name or nonce that is none of ours: the nonce is put into the guard's script."""
     if not _PIN.fullmatch(branch):
         raise Usage(
             f"{quoted(branch)} is no pin's name: pin- and letters, digits, _ or -", advice="Name it pin-<12>-<nonce>."

@@ -202,6 +202,7 @@ class LakeFSServer:
         return self._named(self.client.tags_api.get_tag, repository, tag, about=about)
 
     def _named(self, call: Any, repository: str, name: str, *, about: str) -> str | None:  # noqa: ANN401 - as in `ask`
+        """The commit that a name stands for; None where there is no such name. Raises NotFound for the repository."""
         answer = self.ask(call, repository, name, about=about, expect=(errors.BAD_REQUEST, errors.NOT_FOUND))
         if answer.ok:
             return str(answer.value.commit_id)

@@ -156,7 +156,7 @@ class LakeFSVersions:
     def move_branch(
         self, repository: str, branch: str, commit: str, *, message: str, only_at: str | None = None
     ) -> str:
-        """As in `DataVersions`. Asked again with the same words while nothing followed, it answers what it made."""
+        """As in `DataVersions`. Called again with the same arguments, it answers what it made, while nothing follows that."""
         target, head = self._server.commit(repository, commit), self._head(repository, branch)
         if not target.meta_range:
             raise Refused(
@@ -248,6 +248,7 @@ class LakeFSVersions:
         return history.altered(islice(self._server.history(repository, commit), limit))
 
     def _head(self, repository: str, branch: str) -> str:
+        """The branch's head. Raises NotFound."""
         head = self._server.head(repository, branch)
         if head is None:
             raise NotFound(

@@ -372,6 +372,7 @@ class SqliteJournal:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
+        """What SQLite raises inside comes out as errors of our tree."""
         try:
             yield
         except sqlite3.ProgrammingError:

@@ -61,6 +61,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _content(path: Path) -> bytes:
+    """Raises ValueError for what is no regular file, or too large: whoever trains may write there. OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as stream:
         known = os.fstat(descriptor)
@@ -71,6 +72,7 @@ def _content(path: Path) -> bytes:
 
 
 def _row(item: JSON) -> tuple[int, list[JSON]]:
+    """An object's digest, and what is said of it. Raises ValueError."""
     if not isinstance(item, list | tuple) or len(item) != 3:  # noqa: PLR2004 - path, checksum, size
         message = "an object of a read log is [path, checksum, size]"
         raise ValueError(message)

@@ -174,6 +174,7 @@ class _Parts:
                 os.close(descriptor)
 
     def _part(self, file: File, part: _Part) -> None:
+        """One part, unless another one failed. Raises what `_filled` does, and our own disk's error."""
         if self.work.stopped:
             return
         with self.work.parent(file) as (parent, name):
@@ -187,6 +188,7 @@ class _Parts:
                 os.close(descriptor)
 
     def _filled(self, file: File, part: _Part, descriptor: int) -> None:
+        """The part's bytes, from the first candidate that has them right. Raises as a whole file's restore does."""
         buffer = memoryview(bytearray(min(STEP_BYTES, part.length)))
         if _right(descriptor, part, buffer):
             self._note(file, KEPT, part)
@@ -213,6 +215,7 @@ class _Parts:
 
 
 def _copy(stream: BinaryIO, descriptor: int, part: _Part, *, buffer: memoryview, file: File) -> None:
+    """Writes one part, durably. Raises Corrupt where its bytes are wrong, OwnDiskError."""
     digest, at, end = new_hash(), part.offset, part.offset + part.length
     while at < end:
         got = read_into(stream, buffer[: min(len(buffer), end - at)])

@@ -177,6 +177,7 @@ def _announcement(file: Path, value: JSON) -> Spooled:
 
 
 def _ranks(value: Mapping[str, JSON] | None) -> tuple[int | None, tuple[str, ...]]:
+    """How many ranks, and which files each leaves. Raises ValueError for more than any run has."""
     if value is None:
         return None, ()
     read = Fields(value, "ranks")
@@ -239,6 +240,7 @@ def _as_announced(ref: DataRef, spool: Path, attempt: str | None) -> DataRef:
 
 
 def _numbers(value: Mapping[str, JSON]) -> dict[str, float]:
+    """The metrics, if all are numbers. Raises ValueError."""
     for name, number in value.items():
         if isinstance(number, bool) or not isinstance(number, int | float):
             message = f"the metric {name} is not a number"
@@ -247,6 +249,7 @@ def _numbers(value: Mapping[str, JSON]) -> dict[str, float]:
 
 
 def _texts(value: Mapping[str, JSON]) -> dict[str, str]:
+    """The roles, if all are texts. Raises ValueError."""
     if not all(isinstance(text, str) for text in value.values()):
         message = "a role is not text"
         raise ValueError(message)

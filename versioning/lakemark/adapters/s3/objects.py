@@ -329,6 +329,8 @@ class S3Blobs:
         return extra
 
     def _put(self, key: str, data: memoryview, *, overwrite: bool) -> bool:
+        """Whether it was written; False where the key is there and is to stay. Raises NotOffered where the store can't say so."""
+
         def put(**checksum: Any) -> bool:  # noqa: ANN401 - boto3's words
             try:
                 body = cast("Any", Part(data, step_bytes=self._allowed.step_bytes))
@@ -371,8 +373,7 @@ class S3Blobs:
             return done
 
     def _writes_without_condition(self) -> bool:
-        """Whether the condition is what was refused; tried with a name of its own."""
-        # A name of its own: the key that was refused must not come to be by the probe.
+        """Whether the condition is what was refused; tried with a name of its own, as the key must not come to be by it."""
         probe = f"lakemark/probe/{secrets.token_hex(8)}"
         try:
             self._client.put_object(**self._at(probe), Body=b"")
@@ -382,7 +383,6 @@ class S3Blobs:
         return True
 
     def _write_parts(self, key: str, stream: Readable, size_bytes: int, *, overwrite: bool) -> bool:
-        # Whole multiples of a part, as large as the file needs to stay below the most parts.
         part_bytes = max(PART_BYTES, -(-size_bytes // _MOST_PARTS // PART_BYTES) * PART_BYTES)
         buffers = self._buffers if part_bytes == PART_BYTES else Buffers(WORKERS + 1, part_bytes)
         with os_errors(self.where):
