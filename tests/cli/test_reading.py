@@ -74,7 +74,7 @@ def test_log_has_every_entry_in_order(shared):
         len(entries) - 1,
         len(entries),
     ]
-    assert {one["kind"] for one in shared.ok("log", "site")["entries"]} == {"tier_registered"}
+    assert {one["kind"] for one in shared.ok("log", "site")["entries"]} == {"founded", "tier_registered"}
 
 
 def test_run_ls_and_show(shared):
