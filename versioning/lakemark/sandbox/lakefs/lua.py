@@ -31,7 +31,7 @@ local function environment(action, args, username)
       fail = function(reason) error("<HookFailure>" .. tostring(reason) .. "</HookFailure>") end,
     },
   }
-  # No io, os, load or debug: a script comes from whoever may commit to a repository.
+  -- No io, os, load or debug: a script comes from whoever may commit to a repository.
   local env = {
     assert = assert, error = error, ipairs = ipairs, next = next, pairs = pairs, pcall = pcall,
     rawequal = rawequal, rawget = rawget, rawlen = rawlen, rawset = rawset, select = select,
@@ -48,7 +48,7 @@ local function environment(action, args, username)
 end
 
 return function(script, action, args, username)
-  # "t": source text only; crafted bytecode can break out of Lua.
+  -- "t": source text only; crafted bytecode can break out of Lua.
   local chunk, problem = load(script, "lua", "t", environment(action, args, username))
   if not chunk then return "syntax error: " .. problem end
   debug.sethook(function() error("too many instructions") end, "", instructions)
