@@ -23,7 +23,7 @@ CHUNK_BYTES = 131_972
 GENOPS_BYTES = 8_000_000
 MEASURED = """
 import json, resource, sys, time
-from lakemark.formats import dcp_metadata
+from lakemark.formats.readers import dcp_metadata
 started = time.process_time()
 with open(sys.argv[1], "rb") as stream:
     found = dcp_metadata.parse(stream)

@@ -379,7 +379,7 @@ FOREIGN = """
     from lakemark.adapters.hot.store import TreeStore
     from lakemark.errors import Denied
     from lakemark.ports import Quiet
-    from lakemark.adapters import files
+    from lakemark.adapters.disk import files
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
