@@ -77,6 +77,23 @@ def test_a_take_that_breaks_off_leaves_no_landing(world):
     assert left(world) == []
 
 
+@pytest.mark.parametrize("distressed", [False, True])
+def test_one_that_breaks_off_before_its_tree_has_a_name_leaves_no_landing(world, distressed):
+    world.sweep()
+    backup = world.ledger.backup()
+    world.trainer().save(200)
+    world.sweep()
+    path = world.save(300)
+    if distressed:
+        world.ledger = backup
+    with pytest.raises(StoreUnavailable):
+        commit(
+            world.site(progress=Breaks("commit.landed", StoreUnavailable("away", advice="Wait."))),
+            Commit(path=path, run=RUN, step=300),
+        )
+    assert list(world.hot._tier.landings) == []
+
+
 # What was there before is not a failing commit's to take away
 
 

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from lakemark.services.back.resume import resume
     from lakemark.services.node.sweep import sweep
     from lakemark.services.runs.open_run import Opening, open_run
-    from lakemark.services.saves.accept import Commit
     from lakemark.services.saves.commit import commit
+    from lakemark.services.saves.to_commit import Commit
     from lakemark.services.tiers.release import release
     from lakemark.services.tiers.replicate import replicate
     from lakemark.services.tiers.verify import verify
     from lakemark.site import open_site
 
 _HOMES = {
-    "Commit": "lakemark.services.saves.accept",
+    "Commit": "lakemark.services.saves.to_commit",
     "LakemarkError": "lakemark.errors",
     "Opening": "lakemark.services.runs.open_run",
     "Site": "lakemark.ports",

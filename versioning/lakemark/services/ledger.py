@@ -27,11 +27,16 @@ class Settled(Exception, Generic[T]):
 def opened(site: Site, run: str) -> RunState:
     """The run's state. Raises NotFound for a run nobody opened."""
     state = site.ledger.run(run)
+    require_opened(site, state)
+    return state
+
+
+def require_opened(site: Site, state: RunState) -> None:
+    """Raises NotFound for a run nobody opened."""
     if not state.exists:
-        known = site.ledger.runs()
+        run, known = state.run, site.ledger.runs()
         shown = ", ".join(known[:5]) + (", …" if len(known) > 5 else "") if known else "none yet"  # noqa: PLR2004
         raise NotFound(f"there is no run {run!r}; the ledger has {shown}", advice=f"Open it: lakemark run open {run}")
-    return state
 
 
 def recorded(state: RunState, record: str) -> RecordState:

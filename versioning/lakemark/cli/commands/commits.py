@@ -262,13 +262,13 @@ def _would_commit(here: Session, path: Path, run: str, step: int) -> Answer:
     from lakemark.services.saves.lost_ledger import for_saving_of
     from lakemark.services.tiers.register import require_named
 
-    site, why = for_saving_of(here.site, run)
+    site, why, state = for_saving_of(here.site, run)
     require_named(site)
     found = here.site.recogniser.judge(path)
     here.site.workspace.require_keepable(path, found.members)
     files = here.site.workspace.files(path, found.members)
     size_bytes = sum(one.file.size_bytes for one in files)
-    taken = [one for one in site.ledger.run(run).records.values() if one.record.step == step and one.stands]
+    taken = [one for one in state.records.values() if one.record.step == step and one.stands]
     said = [f"seal {len(files)} file(s), {size(size_bytes)}, of {path} in {here.site.hot.name}"]
     said.append(
         f"append the record of {run}@{step}, or find that it is one already"

@@ -178,7 +178,7 @@ class Watch:
 
     def _look_through(self, run: str, work: Callable[[Site, RunState, Saves], None], saves: Saves) -> None:
         """Where the ledger can't be read, only what is announced: where its trainers save is not known then."""
-        site, why = for_saving_of(self.site, run)
+        site, why, _ = for_saving_of(self.site, run)
         outline = site.ledger.outline(run)
         if why is not None and not outline.exists:
             commit_unread(site, run, saves)

@@ -14,7 +14,7 @@ from lakemark.model.runs.placing import standing
 from lakemark.model.values.canonical import JSON
 from lakemark.ports import Checkpoint, Site
 from lakemark.services.ledger import Settled
-from lakemark.services.saves.sealed import WAITS
+from lakemark.services.saves.own_trees import WAITS
 from lakemark.services.soundness import require_sound
 from lakemark.services.tiers.witness import read_back
 

@@ -1,10 +1,10 @@
-"""Take what a trainer saved into hot: is it whole, is it what it purports to be, is all of it of one save?"""
+"""Accept what a trainer saved: is it whole, what it purports to be, all of one save? Then its bytes are landed in hot."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -13,16 +13,18 @@ from typing import Final
 from lakemark.errors import Incomplete, LakemarkError, Unsteady, quoted
 from lakemark.model.checkpoints.judging import EARLIER, Dated, Foreign, foreign, lost, no_more, resumes, weights_only
 from lakemark.model.checkpoints.manifest import Manifest
-from lakemark.model.checkpoints.record import Code, Record
+from lakemark.model.checkpoints.record import Record
 from lakemark.model.ledger.run import RunState
-from lakemark.model.runs.placing import Save, timeline_of
+from lakemark.model.runs.placing import timeline_of
 from lakemark.model.runs.timeline import lineage
+from lakemark.model.tiers.moves import SKEW
 from lakemark.model.tiers.sharing import names_step
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.names import printable
-from lakemark.ports import Checkpoint, Directory, Found, KnownFile, Landed, OnDisk, Site, Spooled, Verdict
+from lakemark.ports import Checkpoint, Found, KnownFile, Landed, OnDisk, Site, Verdict
 from lakemark.services.saves.known_files import are_known
 from lakemark.services.saves.layout import committed
+from lakemark.services.saves.to_commit import Commit, ToCommit
 
 GENERIC: Final = "generic"
 _SHOWN: Final = 3
@@ -30,38 +32,22 @@ _AGAIN: Final = "Let the trainer finish and commit it again; the next `lakemark 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """What is asked for. spooled: the trainer announced it. found: a sweep saw it; nobody asked for this very commit.
+class Judged:
+    """A save that is whole, as far as names and headers tell. seen: its files, as they were when it was judged.
 
-    quiet_seconds: how long its files must not have changed; None: the site's rule (0 where it was announced or asked for).
-    dropped: roles that the saves after it lack as well: the trainer no longer keeps them, so this one lost nothing.
-    notes: what a person should know of it besides.
+    roles: of its files, by path. present, possible: the roles that it holds, and may hold besides. counted: its step is a
+    number of saves. earlier: the nearest records below it. doubt: files of it that seem to be another save's.
     """
 
-    path: Path
-    run: str
-    step: int
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    code: Code | None = None
-    supersede: bool = False
-    found: bool = False
-    spooled: Spooled | None = None
-    directory: Path | None = None
-    quiet_seconds: float | None = None
-    dropped: frozenset[str] = frozenset()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def finished(self) -> bool:
-        """Whether somebody who could know said that it is whole: not one rank of several, nor before anything lay there."""
-        if self.spooled is None:
-            return not self.found
-        return self.spooled.world is None and self.spooled.identity != {}
-
-    @property
-    def claimed(self) -> bool:
-        """Whether the trainer itself said which roles it saved."""
-        return self.spooled is not None and bool(self.spooled.roles or self.spooled.present)
+    found: Found
+    seen: tuple[OnDisk, ...]
+    roles: Mapping[str, str]
+    present: frozenset[str]
+    possible: frozenset[str]
+    counted: bool
+    earlier: tuple[Record, ...]
+    doubt: Foreign | None
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +55,16 @@ class Taken:
     """landed: with the judgement in its manifest. notes: what a person should know of it, a sentence each.
 
     metrics: what its framework wrote of the step. landed_seconds: how long it took to come to hot, files' quiet included.
+    written_at: by its files; None where they can't tell: also where they claim to be of the future.
+    made_at: as its trainer announced, else by its files.
     """
 
     landed: Landed
-    notes: tuple[str, ...] = ()
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    landed_seconds: float = 0.0
+    notes: tuple[str, ...]
+    metrics: Mapping[str, float]
+    landed_seconds: float
+    written_at: datetime | None
+    made_at: datetime | None
 
     @property
     def identities(self) -> tuple[KnownFile, ...]:
@@ -85,68 +75,108 @@ class Taken:
         return Checkpoint(record=record, manifest=self.landed.manifest)
 
 
-def take(site: Site, asked: Commit, state: RunState) -> Taken:
-    """Judges and lands what is asked for; the caller adopts or discards it.
-
-    Raises what `commit` does. Nothing stays in hot then.
-    """
+def judge(site: Site, save: ToCommit) -> Judged:
+    """Whether it is a finished save, all there and of one moment. No byte is copied yet. Raises Incomplete, NotFound, Denied."""
+    asked = save.asked
+    # Its files are looked at before they are judged: what changes after that is told by what is landed.
     seen = _seen(site, asked.path)
     found = site.recogniser.judge(asked.path)
     _require_whole(asked, found)
     counted = found.counted and asked.step == found.step
     if counted and asked.found and asked.spooled is None:
-        _require_counting(site, asked, state, found)
+        _require_counting(site, save, found)
     if seen is None or found.members:
         seen = site.workspace.files(asked.path, found.members)
     if not (asked.found or found.members) and [one.path for one in seen] == [asked.path.name]:
         _require_all(site, asked)
     _require_every_rank(asked, seen)
     lies = _seen(site, asked.path) if found.members else seen
-    _require_announced(site, asked, state, seen, lies=lies or seen)
+    _require_announced(site, save, seen, lies=lies or seen)
     roles = dict(found.roles) | dict(asked.spooled.roles if asked.spooled else {})
     present, possible = _roles(asked, found, roles)
-    earlier = _earlier(site, asked, state, found)
+    earlier = _earlier(save, found)
     notes = _require_nothing_lost(asked, (present, possible), _roles_before(site, asked, found, earlier))
-    doubt = _doubt(site, asked, seen, roles, earlier=earlier)
+    return Judged(
+        found=found,
+        seen=seen,
+        roles=roles,
+        present=frozenset(present),
+        possible=frozenset(possible),
+        counted=counted,
+        earlier=tuple(earlier),
+        doubt=_doubt(site, asked, seen, roles, earlier=earlier),
+        notes=notes,
+    )
+
+
+def land(site: Site, save: ToCommit, judged: Judged) -> Taken:
+    """Takes its bytes into hot, durable and hashed, under no name yet; the caller names or discards them.
+
+    Raises Incomplete (it changed meanwhile, or holds another save's files), Refused, NoRoom, Denied. Nothing stays in hot then.
+    """
+    asked, found = save.asked, judged.found
     begun = site.seconds()
     landed = site.hot.land(
         asked.path,
         quiet_seconds=_quiet(site, asked),
-        roles=roles,
+        roles=judged.roles,
         progress=site.progress,
         members=found.members,
-        share=_may_share(site, asked, state, found),
+        share=_may_share(site, save, found),
     )
     seconds = site.seconds() - begun
+    notes = judged.notes
     try:
-        _require_same(asked, seen, landed)
-        if doubt is not None and not _carried(site, doubt, landed.manifest, earlier=earlier):
-            notes = (*notes, doubt.why)
+        _require_same(asked, judged.seen, landed)
+        # Only the digests, which nobody knew before, tell a file that is carried from step to step from one left behind.
+        if judged.doubt is not None and not _carried(site, judged.doubt, landed.manifest, earlier=judged.earlier):
+            notes = (*notes, judged.doubt.why)
             if asked.found:
-                raise _suspect(asked, doubt)
-        resumable, gaps = resumes(present, possible, needs_no=state.needs_no)
-        manifest = landed.manifest.judged(framework=found.framework, roles=present, resumable=resumable, gaps=gaps)
+                raise _suspect(asked, judged.doubt)
+        manifest = _judged_manifest(save, judged, landed.manifest)
     except Exception:  # any: what was landed and is nobody's would fill the disk
         with suppress(LakemarkError):
             site.hot.discard(landed)
         raise
-    if possible or found.members or counted:
-        more: dict[str, JSON] = {"possible": sorted(possible)} if possible else {}
-        more |= {"members": _named(found)} if found.members else {}
-        more |= {"counted": True} if counted else {}
-        manifest = replace(manifest, extra={**manifest.extra, **more})
-    if weights_only(present, possible):
+    if weights_only(judged.present, judged.possible):
         notes = (*notes, "weights only: not resumable")
+    notes = tuple(dict.fromkeys((*asked.notes, *found.notes, *notes)))
+    untold = site.simulated_clock or landed.newest_mtime > site.now() + SKEW
+    written_at = None if untold else landed.newest_mtime
     return Taken(
         landed=replace(landed, manifest=manifest),
-        notes=tuple(dict.fromkeys((*asked.notes, *found.notes, *notes))),
+        notes=(*notes, *_gaps_said(save.state, manifest.gaps)),
         metrics=found.metrics,
         landed_seconds=seconds,
+        written_at=written_at,
+        made_at=asked.spooled.saved_at if asked.spooled is not None else written_at,
     )
 
 
-def _may_share(site: Site, asked: Commit, state: RunState, found: Found) -> bool:
+def _judged_manifest(save: ToCommit, judged: Judged, manifest: Manifest) -> Manifest:
+    found, possible = judged.found, judged.possible
+    resumable, gaps = resumes(judged.present, possible, needs_no=save.state.needs_no)
+    manifest = manifest.judged(framework=found.framework, roles=judged.present, resumable=resumable, gaps=gaps)
+    more: dict[str, JSON] = {"possible": sorted(possible)} if possible else {}
+    more |= {"members": _named(found)} if found.members else {}
+    more |= {"counted": True} if judged.counted else {}
+    return replace(manifest, extra={**manifest.extra, **more}) if more else manifest
+
+
+def _gaps_said(state: RunState, gaps: tuple[str, ...]) -> tuple[str, ...]:
+    """A trainer that has no scheduler lacks it at each step: that is said of the first, with how to say that it is meant."""
+    if not gaps or any(found.record.gaps == gaps for found in state.records.values()):
+        return ()
+    roles = " ".join(gap.removeprefix("no ") for gap in gaps if gap.startswith("no "))
+    if not roles or "weights" in roles:
+        return ()
+    command = f"lakemark run open {state.run} --needs-no {roles}"
+    return (f"training can't go on from it: {', '.join(gaps)}; if its trainer has none: {command}",)
+
+
+def _may_share(site: Site, save: ToCommit, found: Found) -> bool:
     """Whether the trainer's next save leaves these very files alone, as far as names and history tell."""
+    asked, state = save.asked, save.state
     if not names_step((path.name for path in found.paths), asked.step):
         return False
     same = [row[2] for rows in state.by_step.values() for row in rows if row[0] == asked.step]
@@ -156,22 +186,6 @@ def _may_share(site: Site, asked: Commit, state: RunState, found: Found) -> bool
 def held(found: Found) -> set[str]:
     """The roles it is known to hold."""
     return {str(role) for role in (*found.present, *found.roles.values())} - {"other"}
-
-
-def bound_directory(site: Site, asked: Commit) -> tuple[Path, Directory | None]:
-    """The nearest directory that somebody bound to this run and that it lies in; else where it was found."""
-    for folder in asked.path.parents:
-        bound = site.journal.directory(folder)
-        if bound is not None and bound.run == asked.run:
-            return folder, bound
-    return asked.directory or asked.path.parent, None
-
-
-def attempt_of(asked: Commit, bound: Directory | None, state: RunState) -> str | None:
-    """The process that saved it, as far as is known."""
-    said = asked.spooled.attempt if asked.spooled else None
-    newest = state.attempt
-    return said or (bound.attempt if bound else None) or (newest.id if newest else None)
 
 
 def _seen(site: Site, path: Path) -> tuple[OnDisk, ...] | None:
@@ -211,9 +225,10 @@ def _require_whole(asked: Commit, found: Found) -> None:
         raise Incomplete(f"{quoted(str(asked.path))} was step {asked.step} and is {found.step} now", advice=_AGAIN)
 
 
-def _require_counting(site: Site, asked: Commit, state: RunState, found: Found) -> None:
+def _require_counting(site: Site, save: ToCommit, found: Found) -> None:
     """A number of saves is no step among steps that the trainer told."""
-    newest = next((one.record for one in lineage(state) if one.record.framework == found.framework), None)
+    asked = save.asked
+    newest = next((one.record for one in lineage(save.state) if one.record.framework == found.framework), None)
     if newest is not None and not site.ledger.manifest(asked.run, newest.id).extra.get("counted"):
         raise Incomplete(
             f"{quoted(str(asked.path))}: step unknown: {found.step} is a counter, and other steps of this run were told",
@@ -230,14 +245,12 @@ def _require_every_rank(asked: Commit, seen: tuple[OnDisk, ...]) -> None:
         raise Incomplete(f"{quoted(str(asked.path))} waits for other ranks: no {names} yet", advice=_AGAIN)
 
 
-def _require_announced(
-    site: Site, asked: Commit, state: RunState, seen: tuple[OnDisk, ...], *, lies: tuple[OnDisk, ...]
-) -> None:
+def _require_announced(site: Site, save: ToCommit, seen: tuple[OnDisk, ...], *, lies: tuple[OnDisk, ...]) -> None:
     """What lies there is what was announced: neither written over since, nor still what an earlier step left.
 
     lies: at the path that was announced, which may name only one of the files.
     """
-    spooled = asked.spooled
+    asked, spooled = save.asked, save.asked.spooled
     if spooled is None or not spooled.identity:
         return
     why = spooled.written_over(lies)
@@ -247,7 +260,7 @@ def _require_announced(
         )
     if not are_known(site, [one.file for one in seen or ()]):
         return
-    before = state.records.get(site.journal.known(seen[0].file) or "") if seen else None
+    before = save.state.records.get(site.journal.known(seen[0].file) or "") if seen else None
     if before is None or before.record.step == asked.step:
         return
     if not site.ledger.manifest(asked.run, before.record.id).extra.get("counted"):
@@ -263,17 +276,10 @@ def _roles(asked: Commit, found: Found, roles: Mapping[str, str]) -> tuple[set[s
     return present, set() if whole else {str(role) for role in found.possible} - present
 
 
-def _earlier(site: Site, asked: Commit, state: RunState, found: Found) -> list[Record]:
+def _earlier(save: ToCommit, found: Found) -> list[Record]:
     """The nearest records of the lineage below its step that are of the same framework, the nearest first."""
-    _, bound = bound_directory(site, asked)
-    mine = Save(
-        step=asked.step,
-        content="",
-        attempt=attempt_of(asked, bound, state),
-        resumed_timeline=asked.spooled.timeline if asked.spooled else None,
-        directory_timeline=bound.timeline if bound else None,
-    )
-    below = (one.record for one in lineage(state, timeline_of(state, mine)) if one.record.step < asked.step)
+    timeline = timeline_of(save.state, save.as_save())
+    below = (one.record for one in lineage(save.state, timeline) if one.record.step < save.asked.step)
     return list(islice((record for record in below if record.framework == found.framework), EARLIER))
 
 
@@ -335,7 +341,7 @@ def _doubt(
     return doubt
 
 
-def _carried(site: Site, doubt: Foreign, manifest: Manifest, *, earlier: list[Record]) -> bool:
+def _carried(site: Site, doubt: Foreign, manifest: Manifest, *, earlier: Sequence[Record]) -> bool:
     """Whether the step before holds these very files under these names: they are copied from step to step, as they are."""
     had = _files_of(site, earlier[0]) if earlier else {}
     mine = {file.path: (file.size_bytes, file.digest) for file in manifest.regular}

@@ -9,7 +9,7 @@ from pathlib import Path
 from lakemark.errors import LakemarkError
 from lakemark.ports import Site, Spooled
 from lakemark.services.ledger import announced
-from lakemark.services.saves.accept import Commit
+from lakemark.services.saves.to_commit import Commit
 
 
 def told(site: Site, asked: Commit) -> Commit:

@@ -8,16 +8,44 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 
-from lakemark.errors import LakemarkError
+from lakemark.errors import Conflict, InDistress, LakemarkError, Refused
+from lakemark.model.checkpoints.record import Record
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
 from lakemark.model.tiers.residence import CLASSES
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.instants import to_text
-from lakemark.ports import Checkpoint, Landed, Site
-from lakemark.services.ledger import Settled, recorded, require_identity, require_writable
+from lakemark.ports import Landed, Site
+from lakemark.services.ledger import Settled, left_out, recorded, require_identity, require_writable
+from lakemark.services.saves.metric import add_metrics
+from lakemark.services.saves.own_trees import OwnTrees
+from lakemark.services.saves.to_commit import Commit, Committed, ToCommit
 from lakemark.services.tiers.verify import look, record_looks
-from lakemark.services.tiers.witness import read_back
+
+
+def known_already(
+    site: Site, save: ToCommit, known: RecordState, *, why: str, own: OwnTrees, sound: Place | None
+) -> Committed:
+    """These bytes are a record. What landed goes, unless it is all that there is of it by now.
+
+    What retention or a full disk removed comes back where somebody asks for it, not because its files still lie there.
+    why: it is one. sound: where it was read back just now. Raises Conflict, and what `land_again` does.
+    """
+    asked = save.asked
+    record, unkept = _with_metrics(site, known.record, asked)
+    if sound is not None or (known.pruned is not None and asked.found):
+        own.let_go()
+        read = "" if sound is None else f"; its replica in {sound.tier} was read just now, and is right"
+        return Committed(record=record, new=False, why=f"{why}{read}", notes=unkept)
+    if own.adopted is not None:
+        # The landing has a name already, and can't be adopted a second time.
+        raise Conflict(
+            f"{asked.run}@{asked.step} became a record while it was committed, and has no sound replica",
+            advice="Commit it again; it is still where the trainer saved it.",
+        )
+    land_again(site, known, own.taken.landed)
+    why = f"it was a record already, {_without_bytes(site, known)}: its bytes were taken into hot again"
+    return Committed(record=record, new=False, landed_again=True, why=why, notes=(why, *unkept))
 
 
 def sound_replica(site: Site, found: RecordState) -> Place | None:
@@ -60,9 +88,27 @@ def land_again(site: Site, found: RecordState, landed: Landed) -> None:
     site.progress.step("commit.recorded")
 
 
-def stands_wrong(site: Site, held: Checkpoint) -> bool:
-    """Whether hot has a tree of that name whose bytes are not the checkpoint's: nothing may be kept for its sake."""
-    return site.hot.holds(held) and bool(read_back(site.hot, held, progress=site.progress).damages)
+def _without_bytes(site: Site, found: RecordState) -> str:
+    """Why nobody can restore it now, as far as this node can see."""
+    missing = sorted({place.tier for place in left_out(site, found)})
+    if missing:
+        return f"and lies in {', '.join(missing)}, which lakemark.yaml does not name"
+    return "of which no sound replica was left"
+
+
+def _with_metrics(site: Site, record: Record, asked: Commit) -> tuple[Record, tuple[str, ...]]:
+    """What is given beside a record that is there is added to it; the record, and what of it is not kept.
+
+    A value that somebody gives by hand takes the place of one that stands; an announcement that comes again does not.
+    """
+    told = asked.spooled.metrics if asked.spooled is not None else {}
+    given = {**{name: value for name, value in told.items() if name not in record.metrics}, **asked.metrics}
+    if all(record.metrics.get(name) == value for name, value in given.items()):
+        return record, ()
+    try:
+        return add_metrics(site, record.run, record.id, given, reason="given when it was committed again"), ()
+    except (InDistress, Refused) as error:  # the bytes are safe, and nobody commits them again for a number
+        return record, tuple(f"the metric {name}={value:g} is not kept: {error}" for name, value in given.items())
 
 
 def _is_sound(site: Site, found: RecordState, replica: Replica) -> bool:

@@ -135,14 +135,14 @@ def for_saving(site: Site) -> tuple[Site, str | None]:
     return site, why
 
 
-def for_saving_of(site: Site, run: str) -> tuple[Site, str | None]:
-    """The same for saves of one run, which must be readable, too."""
+def for_saving_of(site: Site, run: str) -> tuple[Site, str | None, RunState]:
+    """The same for saves of one run, which must be readable, too, with what the ledger knows of it."""
     found, why = for_saving(site)
     try:
-        found.ledger.run(run)
+        return found, why, found.ledger.run(run)
     except (Corrupt, StoreUnavailable) as error:
-        return _lost(site, error)
-    return found, why
+        lost, unread = _lost(site, error)
+        return lost, unread, lost.ledger.run(run)
 
 
 def _lost(site: Site, error: LakemarkError) -> tuple[Site, str]:

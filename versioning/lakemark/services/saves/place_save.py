@@ -1,0 +1,213 @@
+"""Place a save: where it goes in its run's history, and the entry that is to say so.
+
+While the ledger is in distress a save is sealed all the same, and its entry waits: the ledger at hand may be old, so what
+the trainer, its directory and the run file say of the save goes before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from lakemark.errors import Conflict, LakemarkError
+from lakemark.model.checkpoints.record import Code, DataRef, Evidence, Record, record_for
+from lakemark.model.ledger.entry import Draft
+from lakemark.model.ledger.measures import took
+from lakemark.model.ledger.run import Fork, RecordState, RunState
+from lakemark.model.runs.placing import Placement, Save, place, standing, timeline_of
+from lakemark.model.values.canonical import JSON
+from lakemark.model.values.names import printable
+from lakemark.ports import Directory, RunFile, Site
+from lakemark.services.ledger import Settled
+from lakemark.services.saves.accept import Taken
+from lakemark.services.saves.known_files import records_of
+from lakemark.services.saves.layout import committed
+from lakemark.services.saves.to_commit import ToCommit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What the entry of a save is to say. record: `known`'s, where these very bytes are a record already.
+
+    said: of the entry, what the record does not say: hot keeps it as well, for whoever finishes what a crash left.
+    """
+
+    placement: Placement
+    record: Record
+    said: Mapping[str, JSON]
+    known: RecordState | None
+
+
+def place_save(site: Site, save: ToCommit, taken: Taken) -> Claim:
+    """Where the save goes; the timeline that it needs is open then. Raises Conflict: other bytes at this step."""
+    as_save = _as_save(site, save, taken)
+    placement = place(save.state, as_save)
+    if placement.collides is not None:
+        raise Conflict(
+            f"{save.asked.run}@{save.asked.step} is {placement.collides[:12]} in timeline {placement.timeline}, "
+            "with other bytes",
+            advice="If these are the right ones, commit them with --supersede; the old record stays listed.",
+        )
+    if placement.fork is not None:
+        save = _with_timeline(site, save, as_save, placement, fork=placement.fork)
+        placement = place(save.state, replace(as_save, resumed_timeline=placement.timeline))
+    return _claim(site, save, taken, placement)
+
+
+def place_waiting(site: Site, save: ToCommit, taken: Taken) -> Claim:
+    """Where the save goes as far as can be told: of no timeline that would have to be opened now, and never refused.
+
+    Its data is what its process is known to have opened; where only the old ledger could say, it is ambiguous.
+    """
+    state, as_save, said = save.state, _as_save(site, save, taken), _run_file(site, save.asked.run)
+    placed = place(state, as_save)
+    if placed.known is not None:
+        return _claim(site, save, taken, placed)
+    told = [as_save.resumed_timeline, as_save.directory_timeline, said.timeline if said else None]
+    timeline = max([number for number in told[:2] if number] or [number for number in told if number] or [1])
+    if timeline in state.timelines:
+        timeline = timeline_of(state, as_save)
+    other = standing(state, timeline, as_save.step)
+    placement = replace(
+        placed,
+        timeline=timeline,
+        fork=None,
+        collides=None,
+        supersedes=placed.supersedes,
+        conflicts=other.record.id if other and placed.supersedes is None else None,
+        data=_data(as_save, said, placed.data),
+    )
+    return _claim(site, save, taken, placement)
+
+
+def _data(save: Save, said: RunFile | None, guessed: tuple[DataRef, ...]) -> tuple[DataRef, ...]:
+    if save.announced:
+        return save.data
+    if said is not None and said.attempt == save.attempt:
+        return said.data
+    return tuple(replace(ref, evidence=Evidence.AMBIGUOUS) for ref in guessed)
+
+
+def _run_file(site: Site, run: str) -> RunFile | None:
+    try:
+        return site.workspace.read_run_file(site.run_file(run))
+    except LakemarkError:  # there may be none, on a node where nobody opened the run
+        return None
+
+
+def _as_save(site: Site, save: ToCommit, taken: Taken) -> Save:
+    known = {site.journal.known(file) for file in taken.identities}
+    return replace(
+        save.as_save(),
+        content=taken.landed.manifest.content,
+        newest_mtime=taken.written_at,
+        sealed_again=frozenset(identity for identity in known if identity),
+        beside=_beside(site, save),
+    )
+
+
+def _beside(site: Site, save: ToCommit) -> frozenset[str]:
+    """Records of the same step whose source is another path of this node that still holds their files."""
+    if not save.asked.found:
+        return frozenset()
+    same = [standing(save.state, timeline, save.asked.step) for timeline in save.state.timelines]
+    return frozenset(one.record.id for one in same if one is not None and _lies(site, save.asked.path, one))
+
+
+def _lies(site: Site, path: Path, found: RecordState) -> bool:
+    body = committed(site, found)
+    source = body.get("source")
+    node = body.get("node")
+    if not isinstance(node, str) or site.ledger.site().node_now(node) != site.node:
+        return False
+    if not isinstance(source, str) or Path(source) == path:
+        return False
+    if not site.workspace.exists(Path(source)):
+        return False
+    return set(records_of(site, [Path(source)]) or ()) == {found.record.id}
+
+
+def _with_timeline(site: Site, save: ToCommit, as_save: Save, placement: Placement, *, fork: Fork) -> ToCommit:
+    """Opens the timeline of a process that went back by itself, and binds its directory to it: its next saves go there, too."""
+    body: dict[str, JSON] = {
+        "record": fork.record or None,
+        "attempt": save.attempt,
+        "fork": fork.as_json(),
+        "inferred": True,
+        "directory": printable(save.directory),
+    }
+
+    def decide(state: RunState) -> Draft:
+        # Another save of the same process may have opened it meanwhile; two would part what belongs together.
+        if place(state, as_save).timeline != placement.timeline:
+            raise Settled(None)
+        return Draft(kind="resumed", timeline=placement.timeline, body=body, reason=placement.why)
+
+    run = save.asked.run
+    try:
+        site.ledger.append(run, decide, site.stamp(f"inferred:{run}:{placement.timeline}:{as_save.content}"))
+    except Settled:
+        return replace(save, state=site.ledger.run(run))
+    state = site.ledger.run(run)
+    bound = Directory(run=run, timeline=placement.timeline, attempt=save.attempt or "", sequence=state.sequence)
+    site.journal.bind_directory(save.directory, bound)
+    site.progress.step("commit.timeline")
+    return replace(save, state=state, bound=bound)
+
+
+def _claim(site: Site, save: ToCommit, taken: Taken, placement: Placement) -> Claim:
+    known = save.state.records[placement.known] if placement.known is not None else None
+    return Claim(
+        placement=placement,
+        record=_record(site, save, taken, placement) if known is None else known.record,
+        said=_said(save, taken, placement),
+        known=known,
+    )
+
+
+def _record(site: Site, save: ToCommit, taken: Taken, placement: Placement) -> Record:
+    asked, spooled = save.asked, save.asked.spooled
+    base = record_for(
+        taken.landed.manifest,
+        run=asked.run,
+        timeline=placement.timeline,
+        step=asked.step,
+        saved_at=_saved_at(site, save, taken, parent=placement.parent),
+        node=site.node,
+    )
+    data = placement.data
+    # An announcement is its process's own word; of any other save there is what the attempt noted that it read.
+    if spooled is None and save.attempt is not None:
+        data = site.workspace.with_reads(site.spool(asked.run), save.attempt, data)
+    return replace(
+        base,
+        data=data,
+        code=asked.code or (Code.from_json(dict(spooled.code)) if spooled and spooled.code else None),
+        metrics={**taken.metrics, **asked.metrics, **(spooled.metrics if spooled else {})},
+        parent=placement.parent,
+        attempt=save.attempt,
+        supersedes=placement.supersedes,
+    )
+
+
+def _saved_at(site: Site, save: ToCommit, taken: Taken, *, parent: str | None) -> datetime:
+    """As announced; else by its files. Not before the step that it came from, nor after now: files are copied, clocks are off."""
+    if save.asked.spooled is not None:
+        saved_at = save.asked.spooled.saved_at
+    else:
+        saved_at = site.now() if site.simulated_clock else taken.landed.newest_mtime
+    before = save.state.records.get(parent or "")
+    return min(saved_at if before is None else max(saved_at, before.instant), site.now())
+
+
+def _said(save: ToCommit, taken: Taken, placement: Placement) -> Mapping[str, JSON]:
+    said: dict[str, JSON] = {
+        "conflicts_with": placement.conflicts,
+        "linked": taken.landed.linked,
+        "source": printable(save.asked.path),
+        "directory": printable(save.directory),
+    }
+    said |= took("landed", taken.landed_seconds, size_bytes=taken.landed.manifest.size_bytes)
+    return said | ({"notes": list(taken.notes)} if taken.notes else {})

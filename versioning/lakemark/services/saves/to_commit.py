@@ -1,0 +1,118 @@
+"""What is asked of a commit, and one save with all that is known of it: worked out once, before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from lakemark.model.checkpoints.record import Code, Record
+from lakemark.model.ledger.run import RunState
+from lakemark.model.runs.placing import Save
+from lakemark.ports import Directory, Site, Spooled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """What is asked for. spooled: the trainer announced it. found: a sweep saw it; nobody asked for this very commit.
+
+    quiet_seconds: how long its files must not have changed; None: the site's rule (0 where it was announced or asked for).
+    dropped: roles that the saves after it lack as well: the trainer no longer keeps them, so this one lost nothing.
+    notes: what a person should know of it besides.
+    """
+
+    path: Path
+    run: str
+    step: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    code: Code | None = None
+    supersede: bool = False
+    found: bool = False
+    spooled: Spooled | None = None
+    directory: Path | None = None
+    quiet_seconds: float | None = None
+    dropped: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        """Whether somebody who could know said that it is whole: not one rank of several, nor before anything lay there."""
+        if self.spooled is None:
+            return not self.found
+        return self.spooled.world is None and self.spooled.identity != {}
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the trainer itself said which roles it saved."""
+        return self.spooled is not None and bool(self.spooled.roles or self.spooled.present)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """new: False where this very content was a record already. notes: what a person should know of it.
+
+    landed_again: the record was there, and had no sound replica any more; it has one now.
+    pending: why it is sealed and has no entry yet.
+    """
+
+    record: Record
+    new: bool
+    landed_again: bool = False
+    pending: str | None = None
+    why: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToCommit:
+    """One save that is to be committed. state: what the ledger knows of its run.
+
+    directory: the nearest that somebody bound to this run and that it lies in, else where it was found.
+    bound: what that directory is bound to. attempt: the process that saved it, as far as is known.
+    """
+
+    asked: Commit
+    state: RunState
+    directory: Path
+    bound: Directory | None
+    attempt: str | None
+
+    def as_save(self) -> Save:
+        """What tells whose it is before its bytes are read: of no content."""
+        asked, spooled = self.asked, self.asked.spooled
+        return Save(
+            step=asked.step,
+            content="",
+            announced=spooled is not None,
+            found=asked.found,
+            attempt=self.attempt,
+            resumed_timeline=spooled.timeline if spooled else None,
+            directory_timeline=self.bound.timeline if self.bound else None,
+            data=spooled.data if spooled else (),
+            supersede=asked.supersede,
+        )
+
+
+def resolve(site: Site, asked: Commit, state: RunState) -> ToCommit:
+    """The save, bound as its directory and the ledger say now."""
+    directory, bound = _bound_directory(site, asked)
+    said = asked.spooled.attempt if asked.spooled else None
+    newest = state.attempt
+    # The process's own word goes before that of its directory, which may have been resumed into since it saved.
+    attempt = said or (bound.attempt if bound else None) or (newest.id if newest else None)
+    return ToCommit(asked=asked, state=state, directory=directory, bound=bound, attempt=attempt)
+
+
+def as_now(site: Site, save: ToCommit) -> ToCommit:
+    """The same by the ledger of this moment; resolved anew where that moved on."""
+    state = site.ledger.run(save.asked.run)
+    # Who moved it on may have opened a timeline, and bound the directory to it.
+    return replace(save, state=state) if state.sequence == save.state.sequence else resolve(site, save.asked, state)
+
+
+def _bound_directory(site: Site, asked: Commit) -> tuple[Path, Directory | None]:
+    for folder in asked.path.parents:
+        bound = site.journal.directory(folder)
+        if bound is not None and bound.run == asked.run:
+            return folder, bound
+    return asked.directory or asked.path.parent, None
