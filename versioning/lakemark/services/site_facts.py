@@ -29,6 +29,7 @@ def found_site(site: Site) -> bool:
             raise Settled(None)
         return Draft(kind="founded", body={"id": identity, "site": site.name})
 
+    # Asked before it is appended: this comes by in each sweep.
     if site.ledger.site().id is not None:
         return False
     identity = site.ledger.id
@@ -68,6 +69,7 @@ def beat(site: Site, *, passes: Iterable[str] = ()) -> None:
         free = dict(_free(site))
 
         def change(before: Heartbeat | None) -> Heartbeat:
+            # What other processes of this node noted of their passes stays.
             known = before or Heartbeat(node=site.node, at=now)
             done = {**known.passes, **dict.fromkeys(passes, now)}
             return replace(known, node=site.node, at=now, passes=done, looked=looked, free_bytes=free)
@@ -90,6 +92,7 @@ def _set_policy(site: Site) -> bool:
         return False
     with suppress(Settled):
         site.ledger.append_site(decide, site.stamp(f"policy:{policy}:{known.sequence}"))
+        # The first one is where the site began, and no news.
         return bool(known.policies)
     return False
 

@@ -25,9 +25,9 @@ from lakemark.ports.ledger import BrokenEntry, Ledger
 from lakemark.ports.local import Journal
 
 _RECORD: Final = "the record "
+"""Begins what stands for a revision where only the record is known that some entry committed."""
 SINCE: Final = "since"
 """The slot of what goes on from a tier's whole copy of the ledger."""
-"""Begins what stands for a revision where only the record is known that some entry committed."""
 RECOVER: Final = (
     "lakemark ledger recover --dry-run says what is missing and where it is; saves are sealed, and wait for it."
 )
@@ -49,6 +49,7 @@ def look(site: Site) -> tuple[Lack, ...]:
 
     What the ledger lacks is remembered, so that `require_sound` knows it from now on, with every tier away.
     """
+    # Asked before the tips: the ledger only grows, and what is appended meanwhile must not look missing.
     told = [*site.journal.seen(), *_of_tiers(site), *_of_hot(site)]
     found = lacks(told, site.ledger.tips(), holds=holds_of(site.ledger))
     for lack in found:
@@ -148,6 +149,7 @@ class GuardedLedger:
         try:
             return self.inner.manifest(run, record)
         except (Corrupt, NotFound):
+            # Only of a record that the ledger knows: a tier may keep another site's, or one that was given up.
             known = self.inner.run(run).records.get(record)
             held = next(self._held(record), None) if known is not None else None
             if known is None or held is None:
@@ -206,6 +208,7 @@ class GuardedLedger:
         self._looked = True
 
     def _appended(self, branch: str) -> None:
+        """What this node appended it knows from now on, with every tier away."""
         tip = self.inner.tip(branch)
         if tip is not None:
             self._journal.saw(HERE, {branch: tip})
@@ -294,6 +297,7 @@ def _of_hot(site: Site) -> Iterator[Seen]:
         listing, recorded = site.hot.records(), site.hot.recorded()
     except LakemarkError:
         return
+    # Only those that an entry was told of: any other is a crash's, and no sign of a lost entry.
     unknown = set(listing.records) & recorded
     for run in site.ledger.runs() if unknown else ():
         with suppress(LakemarkError):  # a branch that can't be read holds nothing for sure

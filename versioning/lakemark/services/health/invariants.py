@@ -96,6 +96,7 @@ def _timelines(state: RunState) -> Iterator[Violation]:
     if any(later < earlier for later, earlier in pairwise(steps)):
         yield Violation(rule="lineage", what=state.run, why="its lineage is not in order of steps")
     newest = latest(state)
+    # A rollback may go back to what was superseded since: then that is where its timeline begins.
     if newest is not None and not newest.stands and newest.record.id not in _forks(state):
         yield Violation(rule="latest", what=state.run, why=f"its latest, {newest.record.id[:12]}, was superseded")
 
@@ -109,6 +110,7 @@ def _record(state: RunState, found: RecordState) -> Iterator[Violation]:
     if found.pruned is None and found.replicas and not any(one.sound for one in found.replicas.values()):
         yield Violation(rule="copies", what=what, why="has no sound replica")
     if record.bound:
+        # Only where it is known at all: ambiguous data names all that it may have been.
         seen: list[DataRef] = []
         for ref in record.data:
             if any(_overlap(ref, other) for other in seen):
@@ -197,6 +199,7 @@ def _pins(site: Site) -> Iterator[Violation]:
             strength = site.data.pin_strength(repository, commit, branch=pin.branch)
             edited = site.data.altered(repository, commit, limit=_ANCESTORS)
         except StoreUnavailable as error:
+            # One server answers for every pin: it is named once.
             yield Violation(rule="reachable", what="lakeFS", why=str(error))
             return
         except LakemarkError as error:

@@ -283,6 +283,7 @@ def problems_of_watch(watch: WatchSeen, *, now: datetime, watched: Sequence[str]
 def _recovery_point(state: RunState, rules: Rules) -> Iterator[Problem]:
     """Red where a trainer that is alive does not save; one that fell silent may be done, and only a person knows."""
     newest = latest(state)
+    # Of a run without a record its waiting saves say more (`health/saves.py`).
     if state.closed or newest is None or rules.now - newest.instant <= rules.rpo:
         return
     over = newest.instant + rules.rpo
@@ -341,6 +342,7 @@ def _refused(state: RunState) -> Iterator[Problem]:
 
 def _unsafe(state: RunState, standing: Iterable[RecordState], rules: Rules) -> Iterator[Problem]:
     """Saves that are only in hot yet."""
+    # Without any slower tier hot's copies are meant to be the only ones.
     if not rules.domains:
         return
     alone = [found for found in standing if safe_at(found, rules.domains, copies=rules.copies) is None]
@@ -364,6 +366,7 @@ def _rollbacks(state: RunState, rules: Rules) -> Iterator[Problem]:
     for request in state.rollbacks.values():
         if not request.open:
             continue
+        # By the time, not by its state: maybe nobody has noted yet that it ended.
         if rules.now >= request.expires_at:
             advice = "Request it again, if it is still wanted."
             what = f"the rollback {request.id} of {state.run} expired while it was {request.state}"

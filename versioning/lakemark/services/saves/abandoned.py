@@ -55,6 +55,7 @@ def sort_out(site: Site, state: RunState, rows: Iterable[Unfinished], *, newest_
     result = SortedOut()
     for one in rows:
         since = None if site.simulated_clock else site.workspace.last_change(one.paths)
+        # A large save may take hours from its first file to its last: only what no file of it changed in is given up.
         if since is None or site.now() - since < AGE:
             if not one.temporary:
                 result.incomplete.append((one.path, one.why))

@@ -39,6 +39,7 @@ def newest(found: Iterable[Spooled], *, why: Mapping[Path, str | None]) -> tuple
     overtaken: list[Spooled] = []
     for one in sorted(found, key=lambda one: (bool(one.identity) and why[one.file] is None, one.saved_at)):
         other = last.get(one.path)
+        # Two steps of the very same files: the later was announced before it was written.
         if other is not None and other.identity and other.identity == one.identity and other.step != one.step:
             continue
         if other is not None:
@@ -54,5 +55,6 @@ def written_over(site: Site, spooled: Spooled) -> str | None:
     try:
         members = () if site.workspace.exists(spooled.path) else site.recogniser.judge(spooled.path).members
         return spooled.written_over(site.workspace.files(spooled.path, members))
+    # What can't be looked at is not said to be another's: it is found out when it is taken.
     except LakemarkError:
         return None

@@ -38,6 +38,7 @@ def commit_found(site: Site) -> Saves:
     outlines, unread = runs_of(site)
     for run in unread:
         commit_unread(site, run, saves)
+    # Closed ones first: the directory may be another run's next, and what lies there was saved while this one was open.
     for one in sorted(outlines, key=lambda one: not one.closed):
         if not to_be_looked_through(site, one):
             continue
@@ -184,12 +185,14 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves, *, looks: Lo
     saves.unreadable.extend(looked.unreadable)
     saves.passed_over.extend(looked.passed_over)
     whole = [one for one in found if one.verdict is Verdict.COMPLETE]
+    # What was announced was judged a moment ago, by more than its files: it is not judged again without that.
     tried = {path for path, _ in (*saves.incomplete, *saves.failed)}
     mine, dropped = Saves(), _dropped(whole)
     for one in whole:
         if one.step is not None and one.path not in tried:
             asked = Commit(path=one.path, run=run, step=one.step, found=True, directory=directory)
             take(site, replace(asked, dropped=dropped[one.path]), mine)
+    # After those with a step: what they are copies of may have become a record just now.
     copies = Copies(site, run)
     for one in whole:
         if one.step is None and one.path not in tried:
@@ -282,6 +285,7 @@ def _bind(site: Site, run: str, directory: Path) -> None:
     if state.attempt is None or not site.workspace.exists(directory):
         return
     bound = site.journal.directory(directory)
+    # Only where nobody else said: an opening or a resume knows whose it is, this look only guesses.
     if bound is None or bound.run != run:
         attempt = state.attempt
         made = Directory(run=run, timeline=attempt.timeline, attempt=attempt.id, sequence=state.sequence)

@@ -18,6 +18,7 @@ def commit_announced(site: Site, run: str, saves: Saves, *, inside: Sequence[Pat
     """Commits the announced saves of a run; `saves` gets what came of each. inside: the run's own directories, if it has any."""
     here = list(announced(site, run))
     why_not = {one.file: written_over(site, one) for one in here}
+    # What lies there now decides, not the clock that stamped the announcements.
     last, overtaken = newest(here, why=why_not)
     for spooled in overtaken:
         site.workspace.unspool(spooled)
@@ -27,6 +28,7 @@ def commit_announced(site: Site, run: str, saves: Saves, *, inside: Sequence[Pat
         if foreign is not None:
             saves.failed.append((spooled.path, foreign))
         elif site.workspace.exists(spooled.path.parent) and not is_there(site, spooled.path):
+            # It was announced before its files were made: that none is there yet is no loss.
             if spooled.identity == {} and site.now() - spooled.saved_at < AGE:
                 saves.incomplete.append((spooled.path, f"step {spooled.step} was announced before anything lay there"))
             elif _is_empty(site, spooled.path.parent):

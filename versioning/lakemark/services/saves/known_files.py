@@ -36,6 +36,7 @@ def are_known(site: Site, files: Sequence[KnownFile]) -> bool:
     others = set(files) - set(doubtful)
     if not doubtful or not site.journal.all_known(others):
         return False
+    # Reading a checkpoint takes minutes; it is worth it only where all the rest is known already.
     for file in doubtful:
         read = _read(site, file)
         if read is None:
@@ -61,6 +62,7 @@ def _read(site: Site, file: KnownFile) -> KnownFile | None:
         now = site.workspace.identities(place)
     except LakemarkError:
         return None
+    # Looked at again after reading: bytes that changed meanwhile prove nothing.
     if [(one, one.ctime_ns) for one in now] != [(file, file.ctime_ns)]:
         return None
     return replace(file, digest=digest)

@@ -51,6 +51,7 @@ def late_saves(site: Site) -> list[LateSave]:
             continue
         mine = list(_of(site, outline, outline.closed_at))
         before = noted(site, run)
+        # Others note there, too: what waits for room is not over because it was not looked for here.
         kept = {Path(one.path): one for one in before if one.sort != LATE}
         late = {
             one.path: WaitingSave(path=printable(one.path), since=one.since, why=one.why, advice=one.next, sort=LATE)

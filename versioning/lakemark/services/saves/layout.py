@@ -59,6 +59,7 @@ def layout_of(site: Site, state: RunState, found: RecordState, *, to: Path) -> L
 
 def committed(site: Site, found: RecordState) -> Mapping[str, JSON]:
     """The body of the entry that committed the record; empty where it can't be found."""
+    # One entry: where the ledger lacks it, the next one is another's.
     for entry, _ in site.ledger.entries(found.record.run, after=found.sequence - 1):
         return entry.body if entry.sequence == found.sequence else {}
     return {}
@@ -86,6 +87,7 @@ def _bases(state: RunState, body: Mapping[str, JSON]) -> Iterator[Path]:
     said = body.get("directory")
     if isinstance(said, str):
         yield Path(said)
+    # The nearest goes first: directories of a run may lie in each other.
     named = {*state.watch.values(), *(one.directory for one in state.attempts.values() if one.directory)}
     yield from sorted(map(Path, named), key=lambda path: (-len(path.parts), str(path)))
 

@@ -67,6 +67,7 @@ class Looks:
         # First: what changes while it is read must make a difference to the next look.
         survey = site.workspace.survey(directory)
         looked = read()
+        # Whatever it answered before was of another moment.
         self._quiet.pop(key, None)
         if survey is None:
             return looked

@@ -126,6 +126,7 @@ def for_saving(site: Site) -> tuple[Site, str | None]:
     is nobody's: then there is no place to seal anything in, and maybe nobody ever made a ledger.
     """
     try:
+        # Both: a ledger that lacks entries can be read, and one that can't be read may lack none.
         why = distress(site)
         site.ledger.site()
     except (Corrupt, NotFound, StoreUnavailable, Misconfigured) as error:

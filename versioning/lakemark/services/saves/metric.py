@@ -43,6 +43,7 @@ def add_metrics(site: Site, run: str, record: str, metrics: Mapping[str, float],
             reason=reason,
         )
 
+    # With the sequence: a value may go from one to another and back.
     sequence = site.ledger.run(run).sequence
     with suppress(Settled):
         site.ledger.append(run, decide, site.stamp(f"metric:{record}:{digest({**metrics})[:16]}:{sequence}"))

@@ -53,10 +53,12 @@ def take(site: Site, asked: Commit, saves: Saves) -> None:
             saves.failed.append((asked.path, InDistress(f"{shown}: {done.pending}", advice=RECOVER)))
     except LakemarkError as error:
         saves.steps[asked.path] = asked.step
+        # Kept apart: who closes or resumes a run must not go on as if what is being written were no save.
         if isinstance(error, Unsteady):
             saves.unsteady.append((asked.path, error))
         if isinstance(error, Incomplete):
             saves.incomplete.append((asked.path, str(error)))
+        # Trainers delete old checkpoints: one that goes between a look and its commit is no error.
         elif isinstance(error, NotFound) and not is_there(site, asked.path):
             saves.incomplete.append((asked.path, "gone before it was committed"))
         else:

@@ -52,6 +52,7 @@ class Copies:
         now = self.site.now()
         largest = max(one.file.size_bytes for one in wanted)
         for record in self._unseen(self.site.journal.last_looked(key)):
+            # By size first, as that needs no reading: neither of the manifest nor of the file.
             if record.size_bytes < largest:
                 continue
             here = _digests(self.site.ledger.manifest(self.run, record.id))
@@ -59,6 +60,7 @@ class Copies:
                 self._digest(found, one) in here[one.file.size_bytes] for one in wanted
             ):
                 return record.id
+        # The instant from before the look: a record that came while it lasted is compared with next time.
         self.site.journal.looked(key, at=now)
         return None
 
@@ -73,6 +75,7 @@ class Copies:
         if digest is None:
             base = found.path.parent if found.members or one.path == found.path.name else found.path
             digest = self.site.workspace.digest(base / one.path)
+            # By what a file is known by: what was read once is not read at each pass.
             self.site.journal.note_digest(one.file, digest)
         return digest
 
