@@ -16,7 +16,7 @@ import pygit2
 
 from lakemark.adapters.disk.files import fsync_directory, make_directories, os_errors, write_atomic
 from lakemark.adapters.git import pack as git_pack, trees as git_tree
-from lakemark.adapters.git.damage import DAMAGED, set_damaged_aside
+from lakemark.adapters.git.damage import place_aside, set_damaged_aside
 from lakemark.adapters.git.refs import RUNS, SITE
 from lakemark.errors import Corrupt, quoted
 from lakemark.model.values.names import is_run
@@ -148,11 +148,9 @@ def reads(repository: pygit2.Repository, tip: str) -> bool:
 
 def set_reference_aside(path: Path, name: str) -> None:
     """Takes a reference away, durably; what it said is kept beside the repository's damaged objects."""
-    target = path / DAMAGED / name.replace("/", "-")
-    make_directories(target.parent)
     with os_errors(path):
         if (path / name).exists():
-            os.replace(path / name, target)
+            os.rename(path / name, place_aside(path, name))
             fsync_directory((path / name).parent)
         # The file first, then its packed line: that would come to light as an older state once the file is gone.
         packed = path / "packed-refs"

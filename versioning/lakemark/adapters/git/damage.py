@@ -14,13 +14,23 @@ DAMAGED: Final = "lakemark/damaged"
 """Where in the repository lies what could not be read, in case somebody knows more than we do."""
 
 
+def place_aside(path: Path, name: str) -> Path:
+    """A free place among what is damaged: what was set aside before, under the same name, stays."""
+    make_directories(path / DAMAGED)
+    flat = name.replace("/", "-")
+    place, number = path / DAMAGED / flat, 1
+    while place.exists():
+        number += 1
+        place = path / DAMAGED / f"{flat}.{number}"
+    return place
+
+
 def set_damaged_aside(path: Path) -> list[str]:
     """Moves loose objects that are not what their names say out of the way; answers their names. A pack may have them whole."""
     gone = damaged_loose(path)
     for name in gone:
-        make_directories(path / DAMAGED)
         place = path / "objects" / name[:2] / name[2:]
-        os.rename(place, path / DAMAGED / name)
+        os.rename(place, place_aside(path, name))
         fsync_directory(place.parent)
     return gone
 

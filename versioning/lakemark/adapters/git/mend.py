@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from lakemark.adapters.disk.files import fsync_directory, make_directories, os_errors, write_atomic
+from lakemark.adapters.disk.files import fsync_directory, os_errors, write_atomic
 from lakemark.adapters.git import refs as git_refs
-from lakemark.adapters.git.damage import DAMAGED, damaged_loose, set_damaged_aside
+from lakemark.adapters.git.damage import damaged_loose, place_aside, set_damaged_aside
 from lakemark.adapters.git.nodes import NODES
 from lakemark.adapters.git.refs import RUNS, SITE
 from lakemark.errors import Corrupt, NotFound
@@ -171,8 +171,7 @@ def _references(path: Path, *, dry_run: bool) -> list[str]:
         right = [line for line in lines if _PACKED.fullmatch(line)]
         if len(right) < len(lines):
             if not dry_run:
-                make_directories(path / DAMAGED)
-                write_atomic(path / DAMAGED / "packed-refs", b"".join(lines))
+                write_atomic(place_aside(path, "packed-refs"), b"".join(lines))
                 write_atomic(packed, b"".join(right))
             said.append(f"leave {len(lines) - len(right)} line(s) of packed-refs out that name nothing")
     return said
@@ -182,8 +181,7 @@ def _keep(path: Path, name: str) -> None:
     """Moves a file of the repository among what is damaged, durably."""
     place = path / name
     if place.exists():
-        make_directories(path / DAMAGED)
-        os.replace(place, path / DAMAGED / name.replace("/", "-"))
+        os.rename(place, place_aside(path, name))
         fsync_directory(place.parent)
 
 
