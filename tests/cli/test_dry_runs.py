@@ -63,7 +63,7 @@ def test_what_would_fail_fails(shared):
     trained = shared
     assert trained.fails("restore", "r1@100", "--to", "out", "--dry-run")["exit_code"] == 7
     assert trained.fails("rollback", "plan", "r1", "--to", "100", "--reason", "because", "--dry-run")["exit_code"] == 7
-    assert trained.fails("tier", "init", "nowhere", "--dry-run")["exit_code"] == 3
+    assert trained.fails("tier", "init", "nowhere", "--dry-run")["exit_code"] == 2
 
 
 def test_a_sweep_says_what_it_would_find(trained):

@@ -240,7 +240,7 @@ def test_files_of_the_future_do_not_say_who_wrote_them(world):
 
 
 def test_bind_keeps_what_it_can_not_speak_for(world):
-    dvc = DataRef(kind="dvc", repository="data", commit="3f" * 16, extra={"path": "train.dvc"})
+    dvc = DataRef(kind="dvc", repository="data", commit="3f" * 16, path="train.dvc")
     newer = DataRef(kind="iceberg", repository="tables", commit="77", evidence=Evidence.AMBIGUOUS)
     nothing = DataRef(kind="none")
     world.open()

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from lakemark.errors import NoReplica, NotFound, Refused, SourceDamaged, StoreUnavailable
+from lakemark.errors import Misconfigured, NoReplica, NotFound, Refused, SourceDamaged, StoreUnavailable
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place
 from lakemark.model.tiers.retention import RetentionPolicy
@@ -289,7 +289,7 @@ def test_restore_from_a_tier_that_is_away_says_try_again_and_blames_nobody(world
 def test_restore_into_a_full_directory_is_refused(world, saved):
     with pytest.raises(Refused):
         restore(world.site(), RUN, saved, to=OUT)
-    with pytest.raises(NotFound):
+    with pytest.raises(Misconfigured):
         restore(world.site(), RUN, saved, to=OUT.with_name("back"), tier="tape")
     with pytest.raises(NoReplica):
         restore(world.site(), RUN, saved, to=OUT.with_name("back"), tier="cold")

@@ -22,7 +22,7 @@ _DISTANCE = {"hot": 0, "warm": 1, "cold": 2}
 def nearest(site: Site, found: RecordState, *, only: str | None = None) -> list[tuple[Replica, CheckpointStore]]:
     """Replicas this node can reach by configuration, sound ones first, then hot before warm before cold.
 
-    `only`: of that tier. Raises NotFound for an unknown tier, NoReplica where nothing is left.
+    `only`: of that tier. Raises Misconfigured for one that lakemark.yaml has not, NoReplica where nothing is left.
     """
     missing = {place.tier for place in left_out(site, found) if only in (None, place.tier)}
     # A misspelt name is told from a tier that holds the record and is not configured here.
