@@ -12,6 +12,7 @@ __all__ = ["main", "run"]
 def main() -> None:
     """The program `lakemark`: runs `sys.argv` and ends the process with the exit code."""
     try:
+        # Imported in here: Ctrl-C while modules load must end in one line, too, not in a traceback.
         from lakemark.cli.streams import begin
 
         begin()
@@ -27,6 +28,7 @@ def run(arguments: Sequence[str], *, environ: Mapping[str, str] = os.environ) ->
     try:
         from lakemark.cli.running import execute
     except ModuleNotFoundError as error:
+        # A module of our own that is missing is a fault of ours, and no matter of what was installed.
         if (error.name or "lakemark").partition(".")[0] == "lakemark":
             raise
         sys.stderr.write(

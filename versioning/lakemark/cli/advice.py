@@ -7,6 +7,7 @@ from typing import Final
 
 from lakemark.cli.registry import READING, named
 
+# Advice is made of clauses, each of which may name a command: a reader is shown those that it can follow.
 _CLAUSE: Final = re.compile(r"(?<=[.;])\s+")
 _COMMAND: Final = re.compile(r"\blakemark ([a-z-]+(?: [a-z-]+)?)", re.ASCII)
 
@@ -17,6 +18,7 @@ def for_readers(advice: str) -> str:
     left = [clause for clause in clauses if not _refused(clause)]
     if len(left) == len(clauses):
         return advice
+    # The clause before the one that was left out ends with `;`, which would point at nothing.
     return " ".join(left).removesuffix(";") or f"On a node of the site: {advice}"
 
 

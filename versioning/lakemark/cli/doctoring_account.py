@@ -31,7 +31,9 @@ TRAINER: Final = "trainer"
 COLLEAGUE: Final = "colleague"
 READER: Final = "reader"
 WHO: Final = (TRAINER, COLLEAGUE, READER)
+# A ledger may have very many folders; the first that is closed is told anyway, with what mends all.
 _MOST: Final = 20_000
+# As many paths fit into a line that somebody pastes; more become a `find` over all of them.
 _NAMED: Final = 12
 _LOCKS: Final = ("locks", "packing", ".lock")
 _KEPT: Final = ("runs", "spool", "plans", "uploads")
@@ -65,6 +67,7 @@ def examinations(here: Session, name: str, who: Iterable[str]) -> Iterator[Exami
     from lakemark.accounts import account_named, group_sharing
 
     site = _Site(here=here, login=account_named(name), team=group_sharing(here.parts.loaded.home))
+    # For good: root's rights can't be had back, and every later question is the account's own.
     site.login.become()
     yield Examination(name=f"{name}: lakemark itself", run=partial(_program, site))
     yield _must(site, "configuration", "r", lambda: [here.parts.loaded.file])
@@ -126,7 +129,9 @@ def _advice(site: _Site, closed: Iterable[tuple[Rights, str]], *, top: Path | No
         for verb in remedies(rights, lacking, site.login.account, team=site.team, inside=inside):
             lines.setdefault(verb, []).append(rights.path)
     if join in lines:
+        # Once a member, all that the group may do is right; lines for single places would only hide that.
         return join
+    # Rights given to one account do not reach what the owner makes later; the shared group's do.
     if site.team is None and any(verb.startswith("setfacl") and "w" in verb.rpartition(":")[2] for verb in lines):
         return "One account keeps this site: make its folder a group's first, as docs/accounts.md says."
     return " && ".join(_line(verb, paths, top) for verb, paths in lines.items())
@@ -135,6 +140,7 @@ def _advice(site: _Site, closed: Iterable[tuple[Rights, str]], *, top: Path | No
 def _line(verb: str, paths: list[str], top: Path | None) -> str:
     if top is None or len(paths) <= _NAMED:
         return f"{verb} {shlex.join(paths)}"
+    # Folders of a shared site keep the group for what is made in them: the set-group-id bit belongs to the same line.
     kept = f"{verb}s" if verb.startswith("chmod g+") else verb
     return f"find {shlex.quote(str(top))} -type d -exec {kept} {{}} +"
 
@@ -147,6 +153,7 @@ def _in_words(need: str, place: Rights | None = None) -> str:
 
 def _program(site: _Site) -> str:
     place = Path(__file__).parents[1]
+    # An installation below root's or somebody's home can be closed as a whole, although each file is readable.
     for path, need in ((Path(sys.executable), "rx"), (place / "errors.py", "r")):
         found = site.login.closed(path, need)
         if found is not None:
@@ -158,6 +165,7 @@ def _program(site: _Site) -> str:
 
 
 def _trust(site: _Site) -> str:
+    # Git refuses repositories of other owners (safe.directory), whatever their rights.
     if site.login.distrusts(site.ledger):
         raise Denied(
             f"Git refuses {site.ledger} to {site.login.name}: it is another account's",
@@ -176,6 +184,7 @@ def _run_files(site: _Site) -> Iterator[Path]:
 def _spools(site: _Site) -> Iterator[Path]:
     """Of every run that has a run file; where that can't be read, it is said already."""
     yield site.home / "spool"
+    # The first is the folder itself.
     for path in islice(_run_files(site), 1, None):
         try:
             yield Path(json.loads(path.read_bytes())["spool"])
@@ -218,10 +227,12 @@ def _files(site: _Site) -> Iterator[Path]:
     for suffix in (".journal.sqlite", ".index.sqlite"):
         database = site.ledger.with_suffix(suffix)
         yield database  # also where it is not there yet: it is made in that folder
+        # Beside a database in WAL mode: whoever opens it writes these, readers too.
         yield from (path for path in (Path(f"{database}-wal"), Path(f"{database}-shm")) if os.path.lexists(path))
     tops = [site.ledger / "lakemark", *(tier.path for tier in site.here.settings.tiers.values() if tier.kind == "tree")]
     for top in tops:
         for folder, _, names in os.walk(top):
+            # A lock is opened for writing by each who takes it, and stays with the rights of who took it first.
             locks = Path(folder).name in _LOCKS
             yield from (Path(folder, name) for name in names if locks or name in _LOCKS)
 

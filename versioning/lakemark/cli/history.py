@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lakemark.ports.site import Policies
     from lakemark.site import Parts
 
+# For that all records of a run are loaded, and the time of a listing is to depend on its page alone.
 _MOST_FOR_RETENTION: Final = 1_000
 """Records of a run up to which a listing works out why each is kept."""
 
@@ -40,6 +41,7 @@ class History:
         """The index, up to date."""
         from lakemark.site import ledger_tips
 
+        # From the files of the refs: no Git process, no library of it.
         tips = ledger_tips(self._parts.settings)
         index = self._parts.index
         if not index.is_current(tips):
@@ -48,6 +50,7 @@ class History:
 
     def renew(self) -> None:
         """Forgets what was read: this command has appended since, and what it says next rests on that."""
+        # cached_property keeps its value there.
         self.__dict__.pop("index", None)
         self._contexts.clear()
 
@@ -83,11 +86,14 @@ class History:
             raise NotFound(f"{run} has no timeline {timeline}", advice=f"See `lakemark run show {run}`.")
         if isinstance(selector, AtTime):
             return self.index.as_of(run, selector.instant, timeline=timeline)
+        # The two most frequent questions are the index's; all others need the whole run.
         newest = self.index.latest(run, timeline=timeline) if isinstance(selector, Latest) else None
+        # Also where there is no newest one: `resolve` says that, with what there is instead.
         return newest or resolve(selector, {run: self._whole(run)}, modes=self.modes())
 
     def run_or_record(self, text: str, *, now: datetime) -> tuple[str, RecordState | None]:
         """The run `text` names, or the record and its run."""
+        # A run's name has no `@`; a name that is none may still be the digits of a record's id.
         if "@" not in text:
             try:
                 return self.name(text), None
@@ -96,6 +102,7 @@ class History:
         try:
             found = self.found(text, now=now)
         except Usage:
+            # It looks like a name: then that there is no such run says more than how a RECORD is written.
             if text.replace("-", "").replace(".", "").replace("_", "").isalnum() and not text.isdecimal():
                 raise NotFound(f"there is no run or record {text!r}", advice="See `lakemark run ls`.") from None
             raise
@@ -104,6 +111,7 @@ class History:
     def modes(self) -> dict[str, str]:
         """Metric -> min or max, as retention says."""
         retention = self._parts.settings.retention
+        # The default last: where two policies count one metric in opposite ways, its word holds.
         policies = (*retention.runs.values(), retention.default)
         return {policy.best.metric: policy.best.mode for policy in policies if policy.best}
 
@@ -159,6 +167,7 @@ class _Structures(Mapping[str, RunState]):
         self._index = index
 
     def __getitem__(self, name: str) -> RunState:
+        # The index would answer an empty run for every name.
         if name not in self._index.runs():
             raise KeyError(name)
         return self._index.structure(name)

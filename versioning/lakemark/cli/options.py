@@ -21,6 +21,7 @@ HELP: Final = "Everywhere: --config FILE --json --quiet --verbose, before or aft
 
 def _whole(_: type, tokens: Sequence[Token]) -> int:
     text = tokens[0].value
+    # Alone `isdigit` is true for superscripts and for digits of other scripts, which must not pass for steps.
     if not (text.isascii() and text.removeprefix("-").isdigit()):
         raise ValueError(f"{text!r} is not a whole number of the digits 0 to 9")
     return int(text)
@@ -29,6 +30,7 @@ def _whole(_: type, tokens: Sequence[Token]) -> int:
 def as_text(_: type, value: Any) -> None:  # noqa: ANN401 - what cyclopts hands over
     """ValueError for text with bytes that are not UTF-8, which the ledger can't keep; paths may have such bytes."""
     for text in _texts(value):
+        # Arguments that are no UTF-8 come in as surrogates, which neither JSON nor the journal could write.
         if printable(text) != text:
             raise ValueError(f"{quoted(text)} has bytes that are not UTF-8")
 
@@ -44,6 +46,7 @@ def require_kept(option: str, path: Path) -> None:
 
 def absolute(path: Path) -> Path:
     """Without `..`; other links than those before one stay as they were written."""
+    # `a/link/..` is the parent of what the link leads to, not `a`: with `..` in it only the kernel's way is right.
     return Path(os.path.realpath(path)) if ".." in path.parts else path.absolute()
 
 
@@ -97,11 +100,14 @@ def taken(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     left = iter(arguments)
     for argument in left:
         if argument == "--":
+            # Behind `--` also what looks like an option is a value.
             return options, [*rest, argument, *left]
         if argument in _FLAGS:
             options = replace(options, **{_FLAGS[argument]: True})  # type: ignore[arg-type]
+        # Both ways to write it, as the parser of all other options takes both.
         elif argument == CONFIG or argument.startswith(f"{CONFIG}="):
             value = argument.partition("=")[2] if "=" in argument else next(left, "")
+            # `--config --json` is a forgotten file rather than one of that name.
             if not value or value.startswith("--"):
                 raise Usage(f"{CONFIG} names no file", advice=f"Write {CONFIG} FILE.")
             options = replace(options, config=Path(value))
@@ -114,6 +120,7 @@ def _require_words(arguments: Sequence[str]) -> None:
     before = ""
     for argument in arguments:
         option, mark, value = argument.partition("=")
+        # `--to=$DIR` of a variable that is not set; the empty path would mean the current directory.
         if mark and not value and option.startswith("--"):
             raise _empty(option)
         if not argument:

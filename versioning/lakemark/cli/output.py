@@ -34,6 +34,7 @@ AMBER: Final = 33
 """ANSI's numbers of a terminal's red and yellow."""
 
 SHORT: Final = 12
+# What `names` makes of a name that is no run name; not inside of paths, URLs or file names, where it is the real one.
 _MAPPED: Final = re.compile(r"(?<![\w./-])x-(?:[0-9a-f]{2})+(?![\w/-]|\.\w)", re.ASCII)
 
 
@@ -52,6 +53,7 @@ def as_typed(text: str) -> str:
 def plain(text: object) -> str:
     """One line that can't harm a terminal: control characters come out as escapes, and run names as they were typed."""
     given = as_typed(str(text))
+    # `ascii` of one character is its escape in quotes; those are cut off.
     return given if given.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in given)
 
 
@@ -62,6 +64,7 @@ def told(text: str | None) -> str:
 
 def coloured(word: str, colour: int) -> str:
     """The word in that colour where stdout is a terminal that has colours, else as it is (https://no-color.org)."""
+    # An empty NO_COLOR counts as none, as that page says.
     shown = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return f"\x1b[{colour}m{word}\x1b[0m" if shown else word
 
@@ -72,12 +75,14 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     if not cells:
         return []
     lines = [list(heads), *cells]
+    # From the cells as they are shown: an escape is longer than the character it stands for.
     widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> list[str]:
     """`name  value`, one a line; values None or empty are left out."""
+    # 0 and False are values and stay; `in` compares with ==, and neither is "", None, () or [].
     kept = [(name, value) for name, value in rows if value not in (None, "", (), [])]
     width = max((len(name) for name, _ in kept), default=0)
     return [f"{name.ljust(width)}  {plain(value)}" for name, value in kept]

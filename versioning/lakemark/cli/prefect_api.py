@@ -18,6 +18,7 @@ from lakemark.errors import Denied, Misconfigured, StoreUnavailable, quoted, wit
 DEPLOYMENT: Final = ("rollback", "rollback")
 _UNAUTHORISED: Final = (401, 403)
 _NOT_FOUND: Final = 404
+# Prefect answers faults of validation with the whole body that it was sent.
 _SHOWN: Final = 300
 _OK: Final = range(200, 300)
 
@@ -65,6 +66,7 @@ class PrefectApi:
     def of(cls, environ: Mapping[str, str]) -> PrefectApi | None:
         """The server that the environment names; None where it names none. What may be secret in its address is left out."""
         url = _address(environ.get("PREFECT_API_URL"))
+        # Paths are put behind it, each with a slash of its own.
         return cls(url.rstrip("/"), environ.get("PREFECT_API_AUTH_STRING")) if url else None
 
     def page_of(self, flow_run: str) -> str:
@@ -80,6 +82,7 @@ class PrefectApi:
             raise Misconfigured(
                 f"Prefect has no deployment {flow}/{name} ({found.status})", advice="Run `lakemark flows deploy`."
             )
+        # With that key Prefect answers the run that there is: a request given again makes no second one.
         body = {"parameters": dict(parameters), "tags": [tag_of(rollback)], "idempotency_key": f"rollback:{rollback}"}
         made = self.ask("POST", f"/deployments/{found.json()['id']}/create_flow_run", body)
         if not made.ok:
@@ -90,6 +93,7 @@ class PrefectApi:
 
     def runs_of(self, rollback: str, flow_run: str | None) -> list[dict[str, Any]]:
         """Flow runs of a rollback: the one its request names, and those that carry its tag. Each with `id` and `state`."""
+        # Two requests, as filters of one are joined by `and`.
         wanted: list[dict[str, Any]] = [{"tags": {"all_": [tag_of(rollback)]}}]
         if flow_run is not None:
             wanted.append({"id": {"any_": [flow_run]}})
@@ -120,6 +124,7 @@ class PrefectApi:
 
     def named(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """The deployments with these names, whatever their flow."""
+        # 200 is the most that Prefect lists at once.
         body = {"deployments": {"name": {"any_": list(names)}}, "limit": 200}
         reply = self.ask("POST", "/deployments/filter", body)
         if not reply.ok:
@@ -137,6 +142,7 @@ class PrefectApi:
 
     def put_first(self, pool: str, queue: str) -> None:
         """Gives a queue the highest priority of its pool; the others move down."""
+        # A new queue of a pool gets the lowest priority, whatever its name.
         reply = self.ask("PATCH", f"/work_pools/{quote(pool)}/queues/{quote(queue)}", {"priority": 1})
         if not reply.ok:
             raise StoreUnavailable(f"Prefect does not put the queue {queue} first: {said(reply)}", advice="Try again.")
@@ -144,6 +150,7 @@ class PrefectApi:
     def ask(self, method: str, path: str, body: object = None) -> Reply:
         """One request of the API, with password and CSRF token as the server wants them."""
         reply = self.send(method, path, body, headers=self.headers(method))
+        # A token ends after a while, and with the server: one more try with a new one, then it is the password.
         if reply.status in _UNAUTHORISED and method != "GET":
             self._csrf.clear()
             reply = self.send(method, path, body, headers=self.headers(method))
@@ -194,8 +201,10 @@ class PrefectApi:
     def _token(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Empty where the server has no CSRF protection."""
         if not self._csrf:
+            # The server keeps one token for each client: with a name of our own nobody else replaces it.
             client = str(uuid.uuid4())
             reply = self.send("GET", f"/csrf-token?client={client}", headers=headers)
+            # A server without protection gives none: then none is sent.
             if reply.ok:
                 token = str(reply.json()["token"])
                 self._csrf.update({"Prefect-Csrf-Client": client, "Prefect-Csrf-Token": token})
@@ -204,6 +213,7 @@ class PrefectApi:
 
 def in_words(error: Exception) -> str:
     """Why a connection failed, without the system's number of it."""
+    # `str` of an OSError begins with `[Errno 111]`, which helps nobody.
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 

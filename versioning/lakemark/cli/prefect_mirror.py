@@ -17,10 +17,13 @@ from lakemark.errors import LakemarkError
 if TYPE_CHECKING:
     from lakemark.model.ledger.run import RollbackState
 
+# A flow that has just been started needs some seconds until it suspends and can be told.
 _PATIENCE_SECONDS: Final = 12.0
 _PAUSE_SECONDS: Final = 0.4
+# Somebody looks at a rollback: its page is a convenience, and not worth a wait.
 _SOON_SECONDS: Final = 2.0
 _WAITING: Final = ("SCHEDULED", "PENDING")
+# CANCELLING too: such a run reads no answer any more.
 _TERMINAL: Final = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED", "CANCELLING")
 _MODEL: Final = ("model_only", "data_only", "move_branch", "while_running")
 
@@ -35,6 +38,7 @@ def begin(here: Session, state: RollbackState) -> tuple[str | None, str | None]:
     flags = state.plan.get("flags")
     parameters: dict[str, Any] = {
         "run": state.plan.get("run"),
+        # The record, not what was typed: `3d` would mean another one by the time the flow starts.
         "to": f"id:{record}",
         "reason": state.reason or "",
         "requester": state.requester,
@@ -60,6 +64,7 @@ def found(here: Session, state: RollbackState) -> tuple[str | None, str | None]:
         return state.flow_run, None
     api = replace(api, timeout_seconds=_SOON_SECONDS)
     try:
+        # The newest: whoever made the flow run anew in Prefect's page copied its tags, too.
         runs = sorted(api.runs_of(state.id, state.flow_run), key=lambda run: str(run.get("created") or ""))
     except LakemarkError:
         runs = []
@@ -85,7 +90,9 @@ def _tell(api: PrefectApi, here: Session, state: RollbackState, *, approver: str
     if not runs:
         return None
     flow_run = str(runs[0]["id"])
+    # `applied`: the flow may have been told by nobody while the command line went on.
     decision = "approve" if state.state in ("approved", "applied") else "refuse"
+    # Prefect checks these against the flow's form; the flow compares them with the ledger, which alone decides.
     run_input = {"decision": decision, "approver": approver, "plan_digest": state.digest[:12]}
     ends = time.monotonic() + _PATIENCE_SECONDS
     reason = ""
@@ -94,6 +101,7 @@ def _tell(api: PrefectApi, here: Session, state: RollbackState, *, approver: str
         if now in _TERMINAL or now in _WAITING:
             # It has ended, or will read the ledger when it starts.
             return flow_run
+        # Suspended and paused runs have the same type. Any other, such as RUNNING, has not come to its question yet.
         if now == "PAUSED":
             accepted, reason = api.resume(flow_run, run_input)
             if accepted:
@@ -105,4 +113,5 @@ def _tell(api: PrefectApi, here: Session, state: RollbackState, *, approver: str
 
 
 def _state(run: dict[str, Any]) -> str:
+    # Filters answer `state_type`; where it is empty, the state carries its type itself.
     return str(run.get("state_type") or (run.get("state") or {}).get("type") or "")

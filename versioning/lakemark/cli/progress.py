@@ -8,6 +8,7 @@ from typing import Protocol
 from lakemark.cli.output import plain, size
 from lakemark.ports.work import Progress, Quiet
 
+# Less is done before a line about it could be read.
 _LEAST_BYTES = 8 * 2**20
 
 
@@ -41,6 +42,7 @@ class Bars(Quiet):
     """A bar on the terminal for the work at hand; it is gone when the command ends."""
 
     def __init__(self) -> None:
+        # rich takes a while to load, and most commands move nothing.
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -51,6 +53,7 @@ class Bars(Quiet):
             TransferSpeedColumn,
         )
 
+        # markup=False: names of runs and paths may have brackets, which rich would take for styles.
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -65,6 +68,7 @@ class Bars(Quiet):
     def expect(self, what: str, size_bytes: int) -> None:
         if size_bytes < _LEAST_BYTES:
             return
+        # Not before there is work: a started bar redraws the terminal, and a command may end without any.
         if not self._started:
             self._bars.start()
             self._started = True
@@ -84,4 +88,5 @@ def shown(*, silent: bool) -> ShownProgress:
     """What suits stderr."""
     if silent:
         return Silent()
+    # By stderr, where they are drawn: stdout may go to a file meanwhile.
     return Bars() if sys.stderr.isatty() else Lines()

@@ -67,6 +67,7 @@ def usage(name: str, arguments: list[Argument]) -> str:
 
 
 def _found(command: Command) -> App:
+    # With its words: only the command that is called has its docstring read.
     app: App = application(command.name.split())
     for word in command.name.split():
         app = app[word]
@@ -84,6 +85,7 @@ def _names(argument: Argument) -> str:
     name = argument.names[0]
     if not name.startswith("-"):
         return f"`{name}`"
+    # A switch takes no value, so none is shown.
     if argument.hint is bool:
         return f"`{name}`"
     many = " …" if argument.is_var_positional() or "tuple" in str(argument.hint) else ""
@@ -93,6 +95,7 @@ def _names(argument: Argument) -> str:
 def _told(argument: Argument) -> str:
     text = " ".join(str(argument.parameter.help or "").split())
     default = argument.field_info.default
+    # An empty, false or missing default says nothing that the text does not say.
     plain = default not in (None, False, (), inspect.Parameter.empty) and not argument.required
     return f"{text} Default: `{default}`.".strip() if plain else text
 

@@ -124,6 +124,7 @@ READING: Final = frozenset({
 def named(words: Sequence[str]) -> str | None:
     """The command that these words begin with; None where they name none."""
     names = {command.name for command in COMMANDS}
+    # Two words first: the first of two names a group, and which command of it is meant says the second.
     return next((name for count in (2, 1) if (name := " ".join(words[:count])) in names), None)
 
 
@@ -132,8 +133,10 @@ def application(words: Sequence[str] = ()) -> App:
     shared: dict[str, Any] = {
         "version_flags": (),
         "help_flags": ("--help", "-h"),
+        # negative=(): no `--no-dry-run` beside each switch. validator: the ledger keeps text as UTF-8.
         "default_parameter": Parameter(negative=(), validator=as_text),
         "result_action": "return_value",
+        # Ctrl-C is told and answered in one place, with its exit code.
         "suppress_keyboard_interrupt": False,
         "help_format": "plaintext",
     }
@@ -150,6 +153,7 @@ def application(words: Sequence[str] = ()) -> App:
         *above, name = command.name.split()
         home = groups[above[0]] if above else root
         called = list(words[: len(above) + 1]) == [*above, name]
+        # With `help` given cyclopts reads no docstring and imports nothing: that is what keeps the start short.
         told = {} if called else {"help": command.help}
         home.command(
             f"lakemark.cli.commands.{command.code}", name=name, help_epilogue=command.epilogue, **told, **shared
@@ -162,6 +166,7 @@ def nearest(words: Sequence[str]) -> tuple[str, str | None]:
     group = words[0] if words and words[0] in GROUPS else None
     typed = " ".join(words[:2] if group else words[:1])
     names = [command.name for command in COMMANDS]
+    # Half alike: less proposes commands that have little to do with what was typed.
     alike = difflib.get_close_matches(typed, [*names, *GROUPS], n=1, cutoff=0.5)
     return f"there is no command {typed!r}", alike[0] if alike else None
 
@@ -172,6 +177,7 @@ def _codes(group: str) -> str:
 
 
 def _version() -> str:
+    # It reads the installed package's metadata; only `--version` needs that.
     from lakemark import __version__
 
     return __version__

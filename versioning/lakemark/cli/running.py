@@ -24,6 +24,7 @@ __all__ = ["execute"]
 
 def execute(arguments: Sequence[str], *, environ: Mapping[str, str]) -> int:
     """Answers the exit code; raises nothing but what ends an interpreter on purpose."""
+    # Before they are parsed: whether parsing fails is told in the form that was asked for.
     options = Options(json="--json" in arguments, quiet="--quiet" in arguments, verbose="--verbose" in arguments)
     streams.settle()
     try:
@@ -45,10 +46,12 @@ def _run(options: Options, rest: list[str], environ: Mapping[str, str]) -> int:
     except CycloptsError as error:
         raise _usage(error) from None
     except LakemarkError as error:
+        # Where an error is made nobody knows on which machine it is read.
         error.advice = running.advised(error.advice)
         raise
     finally:
         running.close()
+    # `--help` and `--version` print by themselves, and answer no Answer.
     return _told(answer, options) if isinstance(answer, Answer) else EXIT_OK
 
 
@@ -79,16 +82,20 @@ def _print(answer: Answer, options: Options) -> None:
     else:
         for line in answer.lines:
             sys.stdout.write(line + "\n")
+    # Here, where it can be told: a full disk would else show only when the interpreter ends.
     sys.stdout.flush()
 
 
 def _usage(error: CycloptsError) -> Usage:
+    # Else cyclopts puts the file, line and signature of the command before its sentence.
     error.verbose = False
     words = " ".join(str(error).split())
     if isinstance(error, CommandCollisionError):
+        # Two commands of one name are a fault in the registry, not of what was typed.
         raise error
     if isinstance(error, UnknownCommandError) and error.unused_tokens:
         chain = list(error.command_chain or ())
+        # The parser's own words name only the last token, and propose options, too.
         words, like = nearest([*chain, *error.unused_tokens])
         advice = f"Did you mean `lakemark {like}`?" if like else "See `lakemark --help`."
         return Usage(words, advice=advice)
@@ -110,12 +117,14 @@ _Interrupted = _InterruptedError("interrupted", advice="Give the same command ag
 
 
 def _failed(error: Exception, options: Options) -> int:
+    # Tracebacks show values: an address may carry a password.
     if options.verbose:
         sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
     known = isinstance(error, LakemarkError)
     code = error.exit_code if isinstance(error, LakemarkError) else EXIT_UNEXPECTED
     if options.json:
         document: Mapping[str, Any] = error.as_json() if isinstance(error, LakemarkError) else _unexpected(error)
+        # One line, as who reads it may read line by line; notes and warnings stand before it.
         sys.stderr.write(json.dumps(document, ensure_ascii=False) + "\n")
         return code
     if isinstance(error, LakemarkError) and known:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lakemark.settings import Settings
     from lakemark.site import Parts
 
+# Commands are called by the parser, which hands over only what was typed.
 _CURRENT: ContextVar[Session] = ContextVar("lakemark_session")
 
 
@@ -57,6 +58,7 @@ class Session:
         """The site of the configuration that applies. Raises Misconfigured, Denied."""
         from lakemark.site import Parts, configuration
 
+        # Handed over with the site: the client of lakeFS is made by it, at its first use.
         patience = None if self.command in _PATIENT else PATIENCE_SECONDS
         loaded = configuration(self.options.config, environ=self.environ)
         return Parts(loaded, self.environ, patience_seconds=patience)
@@ -86,6 +88,7 @@ class Session:
         from lakemark.cli.registry import READING
         from lakemark.site import site_of
 
+        # Here, and not in each command: whatever writes goes through services, and they need this.
         if self.parts.reads_only and self.command not in READING:
             raise Refused(
                 f"this machine only reads (`profile: reader`): no {self.command or 'such command'} here",
@@ -102,6 +105,7 @@ class Session:
         if self.parts.reads_only:
             from lakemark.site import refresh_mirror
 
+            # Not an error: an old mirror still answers rightly for what it has.
             said = refresh_mirror(self.parts)
             if said is not None:
                 self.warn(said)
@@ -114,6 +118,7 @@ class Session:
 
     def advised(self, text: str) -> str:
         """The advice, as far as it can be followed on this machine."""
+        # Not `self.parts`: advice must not load a configuration, which may be what is wrong.
         made = self.__dict__.get("parts")
         if made is None or not made.reads_only:
             return text
@@ -126,8 +131,10 @@ class Session:
         if "progress" in self.__dict__:
             self.progress.close()
         made = self.__dict__.get("parts")
+        # After the bars are gone, or they would be drawn over it.
         for trouble in made.troubles if made else ():
             self.warn(trouble)
+        # Only what was used: asking for it by name would open it.
         opened = [made.__dict__.get(name) for name in ("ledger", "index", "journal")] if made else []
         for one in opened:
             if one is not None:

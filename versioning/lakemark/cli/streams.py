@@ -22,6 +22,7 @@ def begin() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free is this one
+        # Python sets a stream to None whose descriptor is closed when it starts; `print` would do nothing, `write` would raise.
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("r+", encoding="utf-8"))  # noqa: SIM115 - to the process' end
     if not isinstance(sys.stderr, Unheard):
@@ -42,7 +43,9 @@ class Unheard(io.TextIOBase):
     def write(self, text: str) -> int:
         with suppress(OSError, ValueError):
             self._stream.write(text)
+            # Whoever reads a log wants the line when it is said; and what fails, fails here rather than at the end.
             self._stream.flush()
+        # As if it was written: a library that compares the count would try again for ever.
         return len(text)
 
     def flush(self) -> None:
@@ -75,4 +78,5 @@ def settle() -> None:
 def give_up_stdout() -> None:
     """What is still buffered for it would fail once more when the interpreter ends."""
     with suppress(OSError, ValueError, AttributeError):
+        # The descriptor, not `sys.stdout`: its buffer is written out at exit to whatever that number is then.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -62,10 +62,12 @@ def user_unit(what: Service) -> str:
         node=_specifiers(what.node),
         python=_program(str(what.python)),
         config=word(str(what.config)),
+        # The same places for the service as for a shell: it starts with none of that shell's variables.
         home=word(f"LAKEMARK_HOME={what.home}", command=False),
         named=word(f"LAKEMARK_NODE={what.node}", command=False),
         nice=what.nice,
         io_class=what.io_class,
+        # CPUQuota counts in per cent of one processor.
         quota=what.cpus * 100,
     )
 
@@ -77,9 +79,12 @@ def _program(path: str) -> str:
 
 def word(text: str, *, command: bool = True) -> str:
     """One word as systemd reads it: quoted, and neither a specifier nor, in a command, a variable is seen in it."""
+    # systemd.syntax(7): C-style escapes within double quotes. Backslashes first, or those of the others would be doubled.
     written = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    # `$$` only on a command line: elsewhere systemd replaces no variables, and would keep both dollars.
     return f'"{_specifiers(written.replace("$", "$$") if command else written)}"'
 
 
 def _specifiers(text: str) -> str:
+    # `%h`, `%n` and the like are replaced in nearly every setting; a path may have a percent sign.
     return text.replace("%", "%%")

@@ -18,10 +18,13 @@ _HOMES: Final = Path("/home")
 
 def require_watchable(here: Session, path: Path, *, option: str = "--watch") -> None:
     """Raises Usage, also for what is there and is no directory. Links are followed."""
+    # Links are followed: what would be sealed are the files behind them.
     real = Path(os.path.realpath(path))
     why = next((why for what, place in _places(here) if (why := _overlap(real, place, what=what))), None)
+    # A home of anybody, also one that is not this user's: /home/NAME.
     if why is None and (real.parent == _HOMES or any(home.is_relative_to(real) for home in _homes(here))):
         why = "is a home directory, or holds one"
+    # What is not there yet may be made by the trainer later; a broken link is there, and is no directory.
     if why is None and os.path.lexists(path) and not is_directory(path):
         why = "is not a directory"
     if why is not None:
@@ -41,6 +44,7 @@ def require_alone(here: Session, run: str, path: Path) -> None:
     real = Path(os.path.realpath(path))
     for other in here.history.runs():
         state = here.history.structure(other)
+        # A closed run takes no more saves, so its directory is free for another.
         if other == run or state.closed:
             continue
         for place in directories(here.site, state):
@@ -68,6 +72,7 @@ def _places(here: Session) -> Iterator[tuple[str, Path]]:
     settings = here.settings
     yield "the ledger", Path(os.path.realpath(settings.ledger.path))
     for name, tier in settings.tiers.items():
+        # Tiers behind a server have no path, and nothing can be saved into them by mistake.
         path = getattr(tier, "path", None)
         if path is not None:
             yield f"the tier {name}", Path(os.path.realpath(path))

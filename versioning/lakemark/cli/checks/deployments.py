@@ -28,9 +28,11 @@ def examinations(here: Session) -> Iterator[Examination]:
     home = here.parts.loaded.home
     yield Examination(name="prefect flows", run=partial(_flows, home))
     try:
+        # What somebody edited counts: they may have taken a deployment out on purpose.
         file = home / carried.FILE
         wanted = declared(file if file.is_file() else carried.carried() / carried.FILE)
     except LakemarkError as error:
+        # A file that can't be read is a finding, and the examinations of everything else are made all the same.
         yield Examination(name="prefect deployments", run=partial(_raise, error))
         return
     asked = _Asked(api, wanted)

@@ -21,6 +21,7 @@ from lakemark.settings import half_used, unused
 if TYPE_CHECKING:
     from lakemark.cli.session import Session
 
+# An append does several; from half a second each they are felt by whoever waits for a commit.
 _SLOW_FSYNC_SECONDS = 0.5
 
 
@@ -80,6 +81,7 @@ def _unused(here: Session) -> str:
 def _ledger(here: Session) -> str:
     ledger = here.parts.ledger
     runs = ledger.runs()
+    # Reading each run is the check: what can't be read becomes an alarm or raises.
     for run in runs:
         ledger.run(run)
     if ledger.alarms:
@@ -92,10 +94,12 @@ def _ledger(here: Session) -> str:
 def _fsync(here: Session) -> str:
     folder = here.settings.ledger.path.parent
     begun = time.monotonic()
+    # Beside the ledger: journal, index and new refs are written on that file system.
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".lakemark-doctor-") as file:
         file.write(b"x" * 4096)
         file.flush()
         os.fsync(file.fileno())
+        # As an append does: a file's name is durable only when its folder is synced, too.
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
@@ -103,6 +107,7 @@ def _fsync(here: Session) -> str:
             os.close(descriptor)
     spent = time.monotonic() - begun
     kind = _file_system(folder)
+    # There fsync answers at once, and says nothing of a disk.
     if kind in ("tmpfs", "ramfs", "overlay"):
         return f"{kind}: nothing on it survives a power loss; {spent * 1000:.1f} ms"
     note = ", slow: each append waits for it" if spent > _SLOW_FSYNC_SECONDS else ""
@@ -118,8 +123,10 @@ def _file_system(folder: Path) -> str:
         return kind
     for row in rows:
         _, where, found, *_ = row.split(" ")
+        # /proc/self/mounts writes blanks as \040; see proc_mounts in fstab(5).
         where = where.encode().decode("unicode_escape")
         inside = where == "/" or str(folder) == where or str(folder).startswith(f"{where}/")
+        # The longest mount point is the innermost; of two at one place the later line lies on top.
         if inside and len(where) >= len(best):
             best, kind = where, found
     return kind
@@ -139,11 +146,13 @@ def _rights(here: Session) -> str:
         places += tiers
     denied = [str(path) for path in places if not os.access(path, os.R_OK | os.W_OK | os.X_OK)]
     root = settings.restore_root
+    # It is made when something is restored; until then what counts is the first folder above that is there.
     above = next(path for path in (root, *root.parents) if path.exists())
     denied += [] if os.access(above, os.W_OK | os.X_OK) else [f"{root} (restore_root)"]
     if denied:
         raise Denied(f"this user may not write {', '.join(denied)}", advice="Give lakemark's user these rights.")
     secrets = settings.sandbox.dir / "credentials.env"
+    # The sandbox's own keys, all in one file.
     if secrets.exists() and stat.S_IMODE(secrets.stat().st_mode) & 0o077:
         raise Denied(f"others may read {secrets}", advice=f"chmod 600 {secrets}")
     return f"{len(places)} place(s) can be written"
@@ -162,17 +171,20 @@ def _landing(here: Session, watched: Path) -> str:
     """Whether saves can be taken over without copying."""
     from lakemark.site import inodes_stay
 
+    # A pattern: what can be looked at is the folder above its first star.
     if "*" in watched.name or "*" in str(watched):
         watched = next((path for path in watched.parents if "*" not in str(path)), watched)
     if not watched.is_dir():
         raise Misconfigured(f"{watched} is not there", advice="Mend `watch:`, or make the directory.")
     if not os.access(watched, os.R_OK | os.X_OK):
         raise Denied(f"this user may not read {watched}", advice="Give lakemark's user the right to read it.")
+    # Such as some FUSE mounts: a link made from there, or a number remembered, may be another file's.
     if not inodes_stay(watched):
         return "on a mount whose inode numbers change at each look: saves are copied, and known by times and contents"
     hot = here.site.hot
     path = next(tier.path for name, tier in here.settings.tiers.items() if name == hot.name and hasattr(tier, "path"))
     if path.is_dir() and path.stat().st_dev != watched.stat().st_dev:
         return "on another file system than hot: saves are copied"
+    # protected_hardlinks: only a file's owner, and root, may link to what they can't write.
     foreign = watched.stat().st_uid != os.geteuid() and os.geteuid() != 0
     return "of another owner: the kernel may forbid links, saves are then copied" if foreign else "by link or reflink"

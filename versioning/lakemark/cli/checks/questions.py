@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from lakemark.cli.session import Session
     from lakemark.settings import S3Tier
 
+# For each step of a connection; the patience bounds the whole, as a server may drip bytes.
 _WITHIN_SECONDS: Final = 1.0
 _PATIENCE_SECONDS: Final = 2.0
+# What is asked for is small; whatever else answers must not fill the memory.
 _MOST_BYTES: Final = 1 << 16
 _OK: Final = 200
 _UNAUTHORISED: Final = (401, 403)
@@ -98,6 +100,7 @@ def unwritable(folder: Path) -> str | None:
         descriptor = os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o600)
     except IsADirectoryError:
         # This file system makes no files without a name: what its rights and free blocks say must do.
+        # There are file systems that count no inodes: then f_files is 0, and f_favail says nothing.
         found = os.statvfs(folder)
         full = found.f_bavail == 0 or (found.f_files > 0 and found.f_favail == 0)
         return "No space left on device" if full else None if os.access(folder, os.W_OK | os.X_OK) else "no right to"
@@ -118,6 +121,7 @@ def _no_database(path: Path) -> str | None:
     if not path.exists():
         return None
     try:
+        # mode=ro: looking must neither make the file nor change it.
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_WITHIN_SECONDS)) as database:
             database.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError as error:
@@ -130,6 +134,7 @@ def _no_database(path: Path) -> str | None:
 
 def _answered(asks: list[Callable[[], None]]) -> list[Wrong | None]:
     """What each found wrong, in order; all at once, and no longer than the patience of one."""
+    # Each says that it did not answer until it has: a thread may still be at work when this is read.
     found: list[Wrong | None] = [Wrong("does not answer in time", START)] * len(asks)
 
     def run(number: int) -> None:
@@ -159,9 +164,11 @@ def _questions(here: Session) -> Iterator[Question]:
 
     data, seen = here.settings.data, here.history.site().tiers
     if data is not None:
+        # Addresses are those of the configuration; nobody else's server is asked.
         yield Question(name="lakefs", url=data.endpoint, ask=partial(_lakefs, here, data))
     for name, tier in here.settings.tiers.items():
         if isinstance(tier, S3Tier):
+            # A name that the ledger retired is free: what lies there is another tier's matter.
             known = seen.get(name)
             wanted = None if known is None or known.retired else known.id
             url = tier.endpoint or f"https://s3.{tier.region}.amazonaws.com"
@@ -181,6 +188,7 @@ def _lakefs(here: Session, data: Any) -> None:  # noqa: ANN401 - settings' data 
         return
     path = f"/api/v1/repositories/{quote(data.repository, safe='')}/branches/{quote(data.branch, safe='')}"
     word = base64.b64encode(f"{pair.access_key_id}:{pair.secret_access_key.reveal()}".encode()).decode()
+    # The branch itself, not whether the server is well: keys may be good for it and nothing else.
     status, body = _get(f"{data.endpoint.rstrip('/')}{path}", {"Authorization": f"Basic {word}"})
     if status in _UNAUTHORISED:
         raise Wrong(
@@ -213,6 +221,7 @@ def _s3(here: Session, tier: S3Tier, url: str, *, wanted: str | None) -> None:
         if tier.credentials is not None:
             raise Wrong(f"refuses the keys `{tier.credentials}` ({status})", "Check them: `lakemark doctor` says more.")
         return
+    # Not found is an answer: no identity lies there, which the ledger's knowledge judges below.
     if status not in (_OK, _NOT_FOUND):
         raise Wrong(f"answers {status}", "Look at the store: nothing sinks there meanwhile.")
     if wanted is None:
@@ -235,11 +244,13 @@ def _identity(body: bytes) -> str | None:
 
 def _prefect(api: PrefectApi) -> None:
     try:
+        # `send`, not `ask`: that would say by an exception of its own what is wrong.
         reply = api.send("GET", "/admin/version", headers=api.headers("GET"))
     except StoreUnavailable as error:
         raise Wrong(str(error).removeprefix(f"Prefect at {api.url} "), START) from None
     if reply.status in _UNAUTHORISED:
         raise Wrong(f"refuses the password ({reply.status})", "Set PREFECT_API_AUTH_STRING as the server has it.")
+    # Prefect's page, and any proxy's, answers HTML with 200 for paths that it does not know.
     if not reply.ok or reply.body.lstrip()[:1] == b"<":
         raise Wrong(f"answers {reply.status}, not as Prefect's API does", "Is PREFECT_API_URL its API?")
 

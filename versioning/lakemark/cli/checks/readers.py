@@ -26,6 +26,7 @@ def examinations(here: Session) -> Iterator[Examination]:
         path = getattr(tier, "path", None)
         if path is None or not path.is_dir() or (tier.tier_class == "hot" and here.parts.reads_only):
             continue
+        # hot takes files over by link, with the rights that the trainer gave them.
         access = None if tier.tier_class == "hot" else _REACH[getattr(tier, "access", "owner")]
         yield Examination(name=f"who reads {name}", run=partial(_readers, path, access))
 
@@ -37,11 +38,13 @@ def _readers(path: Path, access: Reach | None) -> str:
     way = rights_on_the_way(path)
     found, place = readers(way), way[-1]
     said = f"{path} is {place}: {_in_words(found, place)}"
+    # The mode bits of a place with an access list show its mask: names in the list may do more or less.
     if any(one.listed for one in way):
         said += f"; access lists name more: getfacl {shlex.quote(str(path))}"
     if access is None:
         return said
     wanted = f"`access: {access.name.lower()}`"
+    # Only wider than said is a fault: narrower may be meant, as whoever is kept out will say.
     if found.reach > access:
         raise Denied(
             f"{said}, and the tier says {wanted}: objects are readable to whoever may enter",

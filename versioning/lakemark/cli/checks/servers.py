@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lakemark.contract import Check
 
 _REFUSED: Final = (401, 403)
+# S3 refuses requests whose time is 15 minutes off (RequestTimeTooSkewed): said well before that.
 _SKEW: Final = timedelta(minutes=5)
 _STRANGER: Final = "http://stranger.invalid"
 _WITHIN_SECONDS: Final = 5.0
@@ -96,6 +97,7 @@ def _pins(here: Session) -> str:
     if data is None or not pins:
         return "none yet"
     looked = looked_at(data, pins, proven={})
+    # One is enough: what can't be looked at is no pin that holds.
     for _, error in looked.failed:
         raise error
     counts: dict[str, int] = {}
@@ -118,11 +120,13 @@ def _pin_made(here: Session) -> str:
     wanted, data, least = here.settings.data, here.site.data, here.site.policies.require_pin
     if wanted is None or data is None:
         return "no data versioning"
+    # A name of its own: a pin in use of the same commit is neither met nor removed.
     commit, nonce = data.resolve(wanted.repository, wanted.branch).id, secrets.token_hex(8)
     branch = f"pin-{commit[:12]}-{nonce}"
     try:
         made = data.pin(wanted.repository, commit, branch=branch, nonce=nonce)
     except (Denied, Refused) as error:
+        # A server that allows no pins is right for a site that asks for none.
         if least is Strength.NONE:
             return f"none can be made, and none is required: {error}"
         raise
@@ -133,6 +137,7 @@ def _pin_made(here: Session) -> str:
                 advice=f"Allow the guard in that repository, or set data.require_pin: {made.strength}",
             )
     finally:
+        # Also where it was too weak, or the next doctor would find branches that no ledger knows.
         data.unpin(wanted.repository, commit, branch=branch, nonce=nonce, reason="made by lakemark doctor")
     return f"made {made.strength}, and removed"
 
@@ -145,6 +150,7 @@ def _prefect(api: PrefectApi) -> str:
 
 
 def _password(api: PrefectApi) -> str:
+    # Without the headers that `ask` would add.
     status = api.send("GET", "/admin/version").status
     if status not in _REFUSED:
         raise Denied(
@@ -173,6 +179,7 @@ def _cors(api: PrefectApi) -> str:
             f"a POST from {_STRANGER} without a password is answered ({reply.status})",
             advice="Set PREFECT_SERVER_API_AUTH_STRING on the server.",
         )
+    # A browser's question before it sends: by the answer it decides whether the page may read anything.
     asked = {"Origin": _STRANGER, "Access-Control-Request-Method": "POST"}
     allowed = api.send("OPTIONS", "/flow_runs/filter", headers=asked).headers.get("access-control-allow-origin")
     if allowed in ("*", _STRANGER):
@@ -191,6 +198,7 @@ def _clock(here: Session) -> str:
         date = _date(url)
         if date is None:
             continue
+        # To the second only, as the Date header has no parts of it.
         away = datetime.now(UTC) - date
         if abs(away) > _SKEW:
             raise Incomplete(

@@ -20,6 +20,7 @@ def seen(here: Session) -> WatchSeen | None:
     """None where no service ever ran on this node."""
     from lakemark.background import watch_holder, watch_places
 
+    # By the lock, which the kernel lets go of with its process: a state file outlives a kill, and numbers are used again.
     pid = watch_holder(here.settings)
     try:
         found = json.loads(watch_places(here.settings).state.read_bytes())

@@ -61,8 +61,10 @@ def as_of(run: str, when: str, /) -> Answer:
 def known_then(state: RunState, at: datetime) -> RecordState | None:
     """The newest record as the ledger had it at `at`: the timeline of then, and only what had been recorded."""
     open_then = [one.number for one in state.timelines.values() if one.opened_at <= at]
+    # The run did not exist then.
     if not open_then:
         return None
+    # Recorded, not saved: a save that was committed later was known to nobody at that time.
     known = (found for found in lineage(state, max(open_then)) if found.recorded_at <= at and usable(found, at=at))
     return next(known, None)
 
@@ -89,6 +91,7 @@ def _heads(here: Session, state: RunState, at: datetime) -> list[dict[str, Any]]
     for repository, branch in sorted(branches_at(state, at)):
         row: dict[str, Any] = {"repository": repository, "branch": branch}
         try:
+            # A branch that a rollback or pin made stays at one commit: it is no head that somebody moved.
             if stands_still(here.site, repository, branch):
                 continue
             head = head_at(here.site, repository, branch, at)
@@ -103,6 +106,7 @@ def _heads(here: Session, state: RunState, at: datetime) -> list[dict[str, Any]]
 def _aliases(here: Session, run: str, at: datetime) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for alias, named in sorted(here.history.site().aliases.items()):
+        # At that very instant counts; rows are in the ledger's order, so the last one held then.
         then = [one for one in named if one[0] <= at and one[1] == run]
         if then:
             found.append({"alias": alias, "run": run, "record": then[-1][2], "since": to_text(then[-1][0])})

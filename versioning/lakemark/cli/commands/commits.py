@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lakemark.ports import Found, Site
     from lakemark.services.node.sweep import Swept
 
+# Below 2**53: a step is written as a JSON number, and some readers keep those as doubles.
 _LARGEST_STEP = 10**15 - 1
 _MANY = Parameter(consume_multiple=True)
 
@@ -71,6 +72,7 @@ def commit(
         raise Usage(f"--step {step} is not from 0 to {_LARGEST_STEP}", advice="Give the trainer's step.")
     metrics = _metrics(metric)
     name = _run_of(here, run)
+    # Before anything is sealed: a tier that there is not must not be found out after the commit.
     if wait is not None:
         here.site.store(wait)
     where = absolute(path)
@@ -78,10 +80,12 @@ def commit(
         return _would_commit(here, where, name, step)
     asked = Commit(path=where, run=name, step=step, metrics=metrics, supersede=supersede)
     done = commit_checkpoint(here.site, asked)
+    # The ledger can't take its entry now. The save is safe, and `--wait` for a replica can't be done without a record.
     if done.pending is not None:
         return _pending(here, name, step, done.pending)
     if not done.new and not done.landed_again:
         here.note(f"nothing new: {done.why or 'it is a record already'}")
+    # Of a new record the notes are in its entry; of one that was there before, only here.
     for note in () if done.new else done.notes:
         here.warn(f"{name}@{step}: {note}")
     if wait is not None:
@@ -96,9 +100,11 @@ def _run_of(here: Session, written: str) -> str:
 
     try:
         return here.history.name(written)
+    # What was typed is wrong, or rights lack: that is said, and not taken for a lost ledger.
     except (Usage, Denied):
         raise
     except LakemarkError:
+        # Saving goes on without a ledger, and needs a name that is one already: mapping others asks for the runs that there are.
         if not is_run(written) or for_saving_of(here.site, written)[1] is None:
             raise
         return written
@@ -184,11 +190,13 @@ def bind(
     here = session()
     run, found = here.history.run_or_record(target, now=here.now)
     steps = Steps(first=from_, last=to)
+    # One record has one step; a range with it is a mistake.
     if found is not None and not steps.open:
         raise Usage("--from and --to are steps of a RUN", advice=f"lakemark bind {run} --from {from_ or to} …")
     repository, _, commit = data.rpartition("/")
     if dry_run:
         here.require_sound()
+        # Asks the server, as the pin would: a commit that there is not is refused by the dry run as well.
         commit = pins.versions(here.site).resolve(repository, commit).id
         of = [found] if found else to_bind(here.site.ledger.run(run), steps)
         said = [f"say that {run}@{one.record.step} was trained with it" for one in of]
@@ -217,6 +225,7 @@ def sweep(*, dry_run: bool = False) -> Answer:
     if dry_run:
         return _would_sweep(here.site)
     swept = _swept(here)
+    # What was committed is shown as the index has it.
     if swept.committed:
         here.history.index.catch_up(here.parts.ledger)
     return Answer(document=_swept_view(here, swept), lines=_swept_lines(swept))
@@ -227,6 +236,7 @@ def _swept(here: Session) -> Swept:
     from lakemark.background import lookout, watch_holder
     from lakemark.services.node.sweep import sweep as sweep_site
 
+    # The service opens runs of watched directories itself, and two would race for the same name.
     if watch_holder(here.settings) is not None:
         return sweep_site(here.site)
     looking = lookout(hints=False)
@@ -251,7 +261,9 @@ def _metrics(given: tuple[str, ...], *, option: str = "--metric") -> dict[str, f
         try:
             value = float(number)
         except ValueError:
+            # Refused below with inf and nan, which JSON has no number for.
             value = math.nan
+        # `float` takes digits of other scripts.
         if not (name and mark and math.isfinite(value) and number.isascii()):
             raise Usage(f"{option} {text!r} is not NAME=NUMBER", advice=f"Write {option} val_loss=1.9.")
         metrics[name] = value
@@ -263,11 +275,13 @@ def _would_commit(here: Session, path: Path, run: str, step: int) -> Answer:
     from lakemark.services.tiers.register import require_named
 
     site, why, state = for_saving_of(here.site, run)
+    # A renamed node or tier refuses the commit: so its dry run is, too.
     require_named(site)
     found = here.site.recogniser.judge(path)
     here.site.workspace.require_keepable(path, found.members)
     files = here.site.workspace.files(path, found.members)
     size_bytes = sum(one.file.size_bytes for one in files)
+    # Other bytes at a step that is taken need `--supersede`.
     taken = [one for one in state.records.values() if one.record.step == step and one.stands]
     said = [f"seal {len(files)} file(s), {size(size_bytes)}, of {path} in {here.site.hot.name}"]
     said.append(
@@ -275,6 +289,7 @@ def _would_commit(here: Session, path: Path, run: str, step: int) -> Answer:
         if why is None
         else f"leave it waiting for its entry, as {why}"
     )
+    # Nothing else would be done.
     if found.verdict != "complete":
         said = [f"raise Incomplete: {path} is {found.verdict}: {found.why}"]
     facts = {"run": run, "step": step, "size_bytes": size_bytes, "files": len(files), "taken_by": _ids(taken)}
@@ -295,6 +310,7 @@ def _would_sweep(site: Site) -> Answer:
     require_named(site)
     said = [] if why is None else [f"seal saves, append and move nothing: {why}: lakemark ledger recover --dry-run"]
     tiers, away = present(site)
+    # Tiers out of reach first: moves to and from them are left out of the plan below.
     said += [f"pass {one.what} by: {one.why}" for one in away]
     said += [f"commit the announced save {path} of {run}" for run, path in waiting(site)]
     outlines, unread = runs_of(site)
@@ -302,6 +318,7 @@ def _would_sweep(site: Site) -> Answer:
     for run in (one.run for one in outlines):
         state = site.ledger.run(run)
         said += saves_foreseen(site, state, sealed=why is not None)
+        # Without all entries nobody knows what may be moved or released.
         if why is not None:
             continue
         moves = plan(site, run, tiers)
@@ -315,8 +332,10 @@ def saves_foreseen(site: Site, state: RunState, *, sealed: bool = False) -> list
     """What a pass would take of what lies in the run's directories, or why not."""
     from lakemark.services.saves.find import directories, find_new, to_be_looked_through
 
+    # A closed run is looked through once more after its close: the trainer may have saved while that was decided.
     watched = directories(site, state) if to_be_looked_through(site, state) else []
     found = [one for path in watched for one in find_new(site, path) if one.verdict == "complete"]
+    # A find without a step can't be a record: a pass leaves it, too.
     return [_would_take(site, state.run, one, sealed=sealed) for one in found if one.step is not None]
 
 
@@ -329,6 +348,7 @@ def _would_take(site: Site, run: str, found: Found, *, sealed: bool) -> str:
 
 
 def _swept_view(here: Session, swept: Swept) -> dict[str, Any]:
+    # The others were records before: the same bytes found again.
     new = [done.record for done in swept.committed if done.new]
     return {
         "committed": [here.history.view(here.history.index.find(record.id, run=record.run)) for record in new],

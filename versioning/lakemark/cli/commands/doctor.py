@@ -54,6 +54,7 @@ def _of_account(here: Session, name: str | None, who: tuple[str, ...], *, dry_ru
     from lakemark.accounts import account_named
     from lakemark.cli.doctoring_account import WHO, examinations
 
+    # --who alone would check this account, which is not what was asked.
     if name is None:
         raise Usage("--who goes with --as-user", advice="Name the account: lakemark doctor --as-user NAME.")
     unknown = [one for one in who if one not in WHO]
@@ -108,6 +109,7 @@ class _Tiers:
         from lakemark.services.ledger import require_identity
 
         endpoint = getattr(self.here.settings.tiers[name], "endpoint", None)
+        # Before its client is asked, which tries several times: a port that nobody listens on shows at once.
         if endpoint is not None:
             servers.require_listening(endpoint)
         store = self.here.site.store(name)
@@ -149,6 +151,7 @@ def _contract(tiers: _Tiers, name: str) -> Iterator[Examination]:
     from lakemark.contract import blobs, store
 
     tier = tiers.here.settings.tiers[name]
+    # A tree keeps no objects; what it guarantees are renames and links of the file system.
     if tier.kind != "tree":
         for below in blobs.CHECKS:
             yield Examination(
@@ -158,6 +161,7 @@ def _contract(tiers: _Tiers, name: str) -> Iterator[Examination]:
                 part_of=f"tier {name}",
             )
     for check in store.CHECKS:
+        # The others of the contract write and delete in the store: they are for tests on a store of their own.
         if check.probe:
             yield Examination(
                 name=f"tier {name}, {check.name}",
@@ -187,6 +191,7 @@ def _shelf(tiers: _Tiers, name: str) -> Any:  # noqa: ANN401 - contract.store.Sh
 def _domains(here: Session) -> str:
     settings = here.settings
     shared = {name: tier.domain or name for name, tier in settings.tiers.items() if tier.tier_class != "hot"}
+    # hot is left out: a record is safe only by what a node's loss does not take.
     domains = sorted(set(shared.values()))
     if shared and len(domains) < settings.copies:
         raise Incomplete(

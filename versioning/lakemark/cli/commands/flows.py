@@ -56,6 +56,7 @@ def deploy(*, file: Path | None = None, dry_run: bool = False) -> Answer:
 
     here = session()
     home = _home(here)
+    # The sandbox's keys lie beside a configuration; without one only the environment can name a server.
     keys = here.environ if home is None else here.parts.keys
     api = PrefectApi.of(keys)
     if api is None:
@@ -103,6 +104,7 @@ def _home(here: Session) -> Path | None:
     try:
         find(here.options.config, environ=here.environ, cwd=Path.cwd())
     except Misconfigured:
+        # Who names a configuration means that one: to go on without it would deploy for another site.
         if here.options.config is not None or here.environ.get("LAKEMARK_CONFIG"):
             raise
         return None

@@ -100,6 +100,7 @@ def _would_make(file: Path, profile: str, ledger: str | None) -> Answer:
 def _usable(directory: Path) -> Iterator[None]:
     """With `directory` made; what was made of it goes again where that comes to nothing. Raises Denied, Misconfigured."""
     with _in_words(directory):
+        # Deepest first, in which order they can be removed again.
         missing = [one for one in (directory, *directory.parents) if not one.exists()]
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -139,16 +140,20 @@ def _read(here: Session, file: Path, ledger: str, *, site: str) -> Answer:
     from lakemark.site import mirrored
 
     mine = file.with_name(LEDGER)
+    # A mirror that was there before is not ours to remove.
     fresh = not mine.exists()
+    # A relative path is the shell's, and is kept as an absolute one.
     remote, tiers = mirrored(mine, ledger, base=Path.cwd())
     try:
         _write(here, file, "reader", site=site, remote=remote, tiers=tiers)
+    # Ctrl-C, too: a mirror without a configuration would be in the way of the next try.
     except BaseException:
         if fresh:
             shutil.rmtree(mine)
         raise
     if not tiers:
         here.note("the ledger names no tier this machine could reach: add them to `tiers` as the other nodes have them")
+    # With a command's name: a reader may use the site only for those that read.
     made = Session(options=replace(here.options, config=file), environ=here.environ, command="init")
     with closing(made):
         rows = [_reached(here, made, name) for name in made.settings.tiers]
@@ -193,17 +198,23 @@ def _write(
         here.note(f"kept {file} as it is")
         return
     ports = _ports() if profile == "laptop" else {}
+    # The file is to hold by itself: no other variable of this shell may stand in for what it lacks.
     environ = {name: value for name, value in here.environ.items() if name == "LAKEMARK_NODE"}
+    # Written down: a host that is renamed later must not become another node of the ledger.
     node = here.environ.get("LAKEMARK_NODE") or _node_name(socket.gethostname())
     shared = group_sharing(file.parent) is not None
     text = render(profile, site=site, node=node, ports=ports, ledger_url=remote, tiers=tiers, shared=shared)
+    # Read back before it is written: a name that the schema refuses must leave no file behind.
     loaded = loads(text, file=file, environ=environ, hostname=node)
     if profile == "laptop":
         from lakemark.sandbox import credentials
 
+        # Before the file: once that is there, the next `init` keeps it and makes no keys.
         credentials.generate(loaded.settings.sandbox.dir / "credentials.env", prefect_port=ports["prefect"])
     draft = file.with_name(f".{FILE}.{os.getpid()}")
+    # Whole or not at all: the next command takes what it finds under the name.
     with draft.open("x", encoding="utf-8") as stream:
+        # Where the folder is a group's, the file is readable to it before it has its name.
         share_file(draft)
         stream.write(text)
         stream.flush()
@@ -246,6 +257,7 @@ def _claimed(here: Session, made: Session) -> list[dict[str, Any]]:
             except LakemarkError as error:
                 why = str(error)
         if why is not None:
+            # No error: what is in reach is of use at once, and `tier init` does the rest.
             here.note(f"the tier {name} is not claimed yet: {why}")
         rows.append(row)
     return rows
@@ -256,10 +268,12 @@ def out_of_reach(parts: Parts, name: str) -> str | None:
     from lakemark.settings import DirectoryTier, S3Tier, is_loopback
 
     tier = parts.settings.tiers[name]
+    # A place of its own outside the home, such as a mount: made here, it would lie below the mount point.
     if isinstance(tier, DirectoryTier) and not tier.path.is_relative_to(parts.loaded.home) and not tier.path.is_dir():
         return f"{tier.path} is not there; then `lakemark tier init {name}`"
     if not isinstance(tier, S3Tier):
         return None
+    # Keys are rarely there yet when the configuration is new.
     if not is_loopback(tier.endpoint):
         return f"it is elsewhere; check its keys in lakemark.yaml, then `lakemark tier init {name}`"
     return None if _answers(tier.endpoint or "") else f"{tier.endpoint} does not answer yet"
@@ -281,4 +295,5 @@ def _ports() -> Mapping[str, int]:
 
 
 def _node_name(host: str) -> str:
+    # A DNS label: 63 characters, ending with no dash.
     return _NOT_A_NAME.sub("-", host.lower()).strip("-")[:63].rstrip("-") or "node-a"

@@ -33,6 +33,7 @@ def inspect(path: Path, /) -> Answer:
     """
     from lakemark.site import recogniser
 
+    # Without a session's site: it works where there is no configuration, on files that anybody sent.
     judged, closed = _found(recogniser(), path)
     found = [_kept(one) for one in _compared(judged)]
     document = {
@@ -67,11 +68,13 @@ def _found(known: Recogniser, path: Path) -> tuple[list[Found], list[tuple[Path,
     """The checkpoint at `path`; of a directory that is none, what lies in it, and what can't be read. Raises NotFound, Denied."""
     try:
         whole = known.judge(path)
+    # What is closed inside says so of itself; the rest of the directory can be shown.
     except Denied:
         found, closed = _inside(known, path) if is_directory(path) else ([], [])
         if found:
             return found, closed
         raise
+    # A directory in which only the generic rule sees something, without a step in its name, is rather one of many checkpoints.
     if path.is_dir() and whole.framework == _NO_FRAMEWORK and whole.step is None and not path.is_symlink():
         return _inside(known, path)
     return [whole], []
@@ -84,14 +87,17 @@ def _inside(known: Recogniser, path: Path) -> tuple[list[Found], list[tuple[Path
 
 def _compared(found: Iterable[Found]) -> Iterator[Found]:
     """Each with what it lost: roles that the earlier saves beside it have. found: in order of step."""
+    # By folder and framework: weights beside full saves are not to be compared with these.
     earlier: dict[tuple[Path, str], deque[set[str]]] = {}
     for one in found:
         if one.step is None or one.verdict != _COMPLETE:
             yield one
             continue
         before = earlier.setdefault((one.path.parent, one.framework), deque(maxlen=EARLIER))
+        # "other" is what no rule named: that it is gone means nothing.
         mine = set(_roles(one)) - {"other"}
         gone = lost(mine, [str(role) for role in one.possible], before)
+        # After the comparison: a save is compared only with those before it.
         before.append(mine)
         yield replace(one, notes=(*one.notes, *map(no_more, gone))) if gone else one
 

@@ -29,6 +29,7 @@ def recover(*, dry_run: bool = False) -> Answer:
     from lakemark.site import mend_ledger
 
     here = session()
+    # Before the ledger is opened: what is damaged in its folder would refuse that.
     mended = mend_ledger(here.parts, dry_run=dry_run)
     try:
         found = recover_ledger(here.site, dry_run=dry_run)
@@ -41,7 +42,9 @@ def recover(*, dry_run: bool = False) -> Answer:
     broken: list[str] = []
     advice: list[str] = []
     if not dry_run:
+        # What was alarming is in the ledger again, or named as missing here.
         here.parts.index.forget_alarms()
+        # A store out of reach is named as `away`, and breaks no rule.
         found_broken = [one for one in violations(here.site) if one.rule != "reachable"]
         broken = [f"{one.rule}: {one.what} {one.why}" for one in found_broken]
         advice = next_of(one.rule for one in found_broken)
@@ -66,6 +69,7 @@ def _answer(
         document |= {"dry_run": True, "would": would}
     code = StoreUnavailable.exit_code if away else 0
     if broken:
+        # Graver than a tier that is away: the same command again would not help.
         code = Corrupt.exit_code
     return Answer(document=document, lines=_lines(document, would), exit_code=0 if dry_run else code)
 

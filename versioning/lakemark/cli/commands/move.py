@@ -41,6 +41,7 @@ def replicate(record: str, /, *, to: str, dry_run: bool = False) -> Answer:
 
     here = session()
     found = here.history.found(record, now=here.now)
+    # Before the dry run, too: a tier that there is not must be refused by both.
     target = here.site.store(to)
     run, identity = found.record.run, found.record.id
     if dry_run:
@@ -48,7 +49,9 @@ def replicate(record: str, /, *, to: str, dry_run: bool = False) -> Answer:
         standing = found.replicas.get(target.place)
         if standing is not None and standing.sound:
             return would(f"change nothing: {shown(found)} has a sound replica in {to}", record=identity)
+        # Raises where no source is in reach, as the copy would.
         source = nearest(here.site, found)[0][1].name
+        # A pass leaves such a place alone; a person who names it wants the try.
         refused = found.refused.get(target.place)
         if refused is not None:
             return would(f"try {shown(found)} once more, which {to} refused: {refused}", record=identity)
@@ -86,6 +89,7 @@ def release(
     run, identity = found.record.run, found.record.id
     if dry_run:
         here.require_sound()
+        # Only names: whether they bear it shows when they are read back, which a dry run does not do.
         others = sorted({place.tier for place, one in found.replicas.items() if one.sound and place != store.place})
         if store.place not in found.replicas:
             return would(f"raise NotFound: {shown(found)} has no replica in {from_}", record=identity)
@@ -131,6 +135,7 @@ def restore(
     if tier_path is not None:
         if from_ is not None or role or part is not None:
             raise Usage("--tier-path goes with --to alone", advice="Restore the whole checkpoint from that directory.")
+        # Before a session is asked for its site: neither configuration nor ledger may be needed.
         return _restored_alone(record, tier_path, to=absolute(to), dry_run=dry_run)
     here = session()
     if part is not None:
@@ -141,6 +146,7 @@ def restore(
     if dry_run:
         return _would_restore(here, found, to=where, tier=from_, roles=role)
     done = bring_back(here.site, found.record.run, found.record.id, to=where, tier=from_, roles=role)
+    # The restore is right by then: each such file came from another replica.
     for place, path in done.restored.damaged:
         here.warn(f"{path} was damaged in {place.tier}; it came from elsewhere")
     for error in dict.fromkeys(map(str, done.unrecorded)):
@@ -186,6 +192,7 @@ def _would_restore(here: Session, found: RecordState, *, to: Path, tier: str | N
     from lakemark.services.back.restore import chosen
     from lakemark.services.tiers.sources import nearest
 
+    # Files that mix roles come in part, and how much of them shows only when they are read: then it is at most that.
     picked = chosen(here.site, here.site.ledger.manifest(found.record.run, found.record.id), roles)
     source = nearest(here.site, found, only=tier)[0][1].name
     _require_free(to)
@@ -195,9 +202,11 @@ def _would_restore(here: Session, found: RecordState, *, to: Path, tier: str | N
 
 def _require_free(to: Path) -> None:
     try:
+        # Our own interrupted restore lies beside it under a name of its own, and leaves this one free.
         taken = any(to.iterdir())
     except FileNotFoundError:
         return
+    # A file there is in the way like a full directory.
     except NotADirectoryError:
         taken = True
     except PermissionError as error:
@@ -245,6 +254,7 @@ def wanted_record(here: Session, text: str, *, look: Path | None = None) -> Reco
         return here.history.found(text, now=here.now)
     except NotFound as error:
         selector = parse_record(text, now=here.now)
+        # Only a step can lie in a directory: ids, times and bests are the ledger's.
         if not isinstance(selector, AtStep):
             raise
         state = here.history.structure(selector.run)
@@ -253,6 +263,7 @@ def wanted_record(here: Session, text: str, *, look: Path | None = None) -> Reco
         said = next((one for one in there if one), None)
         if said is None:
             raise
+        # What the trainer left there is why people ask: unfinished, refused, or not looked at yet.
         raise NotFound(
             f"{error}; {said}", advice="Resume from a step that is there, or let the trainer finish."
         ) from None
@@ -293,6 +304,7 @@ def _compared(done: RestoredRecord, roles: tuple[str, ...]) -> list[str]:
 
 
 def _source(name: str, files: int) -> dict[str, Any]:
+    # `hot@node-a`: hot of a node is named with it.
     tier, _, node = name.partition("@")
     return {"tier": tier, "node": node or None, "files": files}
 

@@ -59,6 +59,7 @@ def _seen(here: Session) -> dict[str, PinSeen]:
 
     if here.site.data is None:
         return {}
+    # An unpinned one has no branch to look at.
     live = [pin for pin in here.site.ledger.site().pins.values() if pin.state != "unpinned"]
     looked = looked_at(here.site.data, live, proven=noted(here.site).proven)
     for what, error in looked.failed:

@@ -84,6 +84,7 @@ def ls(run: str | None = None, /, *, filters: Annotated[Filters | None, Paramete
     )
     within = _span(asked.expiring) if asked.expiring else None
     page = here.history.page(wanted)
+    # After the page was cut: why a record is kept is worked out, and stands in no index. A page may come out short.
     records = [found for found in page.records if _expires(here, found, within)]
     if page.next:
         here.note(f"there are more: --after {page.next}")
@@ -104,6 +105,7 @@ def show(record: str, /) -> Answer:
     here = session()
     found = here.history.found(record, now=here.now)
     commit = here.history.index.revision(found.record.run, found.sequence)
+    # Manifests are not in the index: Git is read for this one alone.
     manifest = here.parts.ledger.manifest_at(commit, of=found.record)
     view = here.history.view(found)
     document = {**view, "manifest": manifest.as_json(), "git_commit": commit}
@@ -124,6 +126,7 @@ def log(run: str, /, *, limit: Whole = _LOG) -> Answer:
     if limit < 1:
         raise Usage(f"--limit {limit} is not 1 or more", advice="Leave it out for the newest 100.")
     index = here.history.index
+    # No run can be called so: the name is the site's branch.
     branch = SITE if run.lower() == SITE else here.history.name(run)
     entries = index.log(branch, limit=limit)
     views = [entry_view(entry, git_commit=index.revision(branch, entry.sequence)) for entry in entries]
@@ -194,6 +197,7 @@ def record_lines(found: RecordState, view: Mapping[str, object], *, git_commit: 
 def data_text(found: RecordState) -> str:
     """`data@1234567890ab`, with a mark where it is not certain."""
     refs = [f"{ref.repository}@{short(ref.commit)}" for ref in found.record.data]
+    # Data that was guessed, as several intervals fit: shown, and not to be taken for certain.
     return ", ".join(refs) + ("" if found.record.bound or not refs else " (ambiguous)") or "-"
 
 
@@ -201,6 +205,7 @@ def places(found: RecordState) -> str:
     """Tiers with a replica; `!` after one that is not sound."""
     return " ".join(
         place_text(place.tier, place.node) + ("" if replica.sound else "!")
+        # As they came: hot first, as a rule.
         for place, replica in sorted(found.replicas.items(), key=lambda pair: pair[1].replicated_at)
     )
 
@@ -232,8 +237,10 @@ def _expires(here: Session, found: RecordState, within: timedelta | None) -> boo
 def _expiry(here: Session, found: RecordState) -> datetime | None:
     context = here.history.context(found.record.run)
     kept = context.kept.get(found.record.id)
+    # Of a run too large to say, or of a record that is gone already.
     if kept is None or found.pruned is not None:
         return None
+    # Kept by nothing: it goes with the next pass, so it expires now.
     return kept.until if kept.reasons else context.now
 
 

@@ -80,6 +80,7 @@ def resume(
     where = absolute(to)
     _require_directory(here, where)
     chosen = wanted_record(here, record, look=where) if record else None
+    # Another run's record would be on no timeline of this one.
     if chosen is not None and chosen.record.run != name:
         raise Usage(f"{shown(chosen)} is not of {name}", advice="Open another run with --parent to go on from it.")
     identity = chosen.record.id if chosen else None
@@ -97,6 +98,7 @@ def resume(
         because=Cause(wish.because),
     )
     for one in done.passed_over:
+        # Only one whose bytes are right nowhere any more; that another lacks a role is in the answer, and no alarm.
         if one.lost:
             here.warn(f"step {one.found.record.step} is passed over: {one.why}")
     return Answer(document=_document(done), lines=_lines(done))
@@ -108,6 +110,7 @@ def _require_directory(here: Session, to: Path) -> None:
     try:
         os.lstat(to)
     except OSError as error:
+        # `lexists` below would answer False for it, and the name would pass for one that can be made.
         if error.errno == errno.ENAMETOOLONG:
             raise Refused(f"--to {quoted(str(to))}: {error.strerror}", advice="Choose another place or name.") from None
     nearest = next(path for path in (to, *to.parents) if os.path.lexists(path))
@@ -195,6 +198,7 @@ def _would_resume(
     said = [f"commit {one.path} as {run}@{one.step} first" for one in taken]
     said += [f"go on although {one.said}" for one in left]
     said += [f"mind: {one}" for one in unfollowed(state, found, record)]
+    # Which of them it will be shows only when they are sealed: roles are read from the sealed files.
     if taken and record is None:
         said.append("resume from the newest of these that training can go on from")
     else:

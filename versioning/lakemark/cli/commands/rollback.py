@@ -68,6 +68,7 @@ def plan(
 
     here = session()
     wish = _wish(here, run, to, reason=reason, ways=ways)
+    # Even the plan's file would change something: `rollback apply` takes plans by their digest.
     made = rollback_request.plan(_unkept(here) if dry_run else here.site, wish)
     shown = plan_view(here, made.as_json())
     if dry_run:
@@ -103,13 +104,16 @@ def request(
     here = session()
     wish = _wish(here, run, to, reason=reason, ways=ways)
     if dry_run:
+        # The request would be refused; a plan alone changes nothing, and may be made of what is known.
         here.require_sound()
         made = rollback_request.plan(_unkept(here), wish)
         shown = plan_view(here, made.as_json())
         answer = would(f"request to roll {made.run} back to step {made.target.step}", **shown)
         return replace(answer, lines=[*answer.lines, *told(here, made)])
     state = rollback_request.request(here.site, wish)
+    # A request given again may find a rollback that is decided already: nothing waits for that any more.
     flow_run, url = mirroring.begin(here, state) if state.open else (state.flow_run, None)
+    # The request's entry came after what was read.
     here.history.renew()
     approve = f"lakemark rollback approve {state.id} --digest {state.digest[:12]}"
     document = {
@@ -132,6 +136,7 @@ def list_rollbacks(run: str | None = None, /) -> Answer:
     here = session()
     names = [here.history.name(run)] if run else here.history.runs()
     found = [state for name in names for state in here.history.structure(name).rollbacks.values()]
+    # Over all runs: each by itself is in order already.
     found.sort(key=lambda state: state.requested_at)
     rows = [
         (
@@ -170,6 +175,7 @@ def plan_view(here: Session, plan: Mapping[str, Any]) -> dict[str, Any]:
     """A plan as JSON: its target a whole record, as far as the ledger knows it."""
     shown = {key: plan.get(key) for key in PLAN_KEYS}
     target = plan.get("target")
+    # A plan is kept in its entry as it was made; a newer version may have made it, so nothing of it is taken for granted.
     known = here.site.ledger.run(str(plan.get("run"))).records if isinstance(target, Mapping) else {}
     found = known.get(str(target.get("record"))) if isinstance(target, Mapping) else None
     return shown if found is None else shown | {"target": {**dict(target or {}), **here.history.view(found)}}
@@ -190,9 +196,11 @@ def rollback_lines(here: Session, state: RollbackState, url: str | None) -> list
     """A rollback for people: what became of it, its plan, and what can be done next."""
     rows = [("rollback", f"{state.id} is {state.state}"), *became(state), ("page", url or "")]
     lines = [*pairs(rows), "", *told(here, _made(state), state)]
+    # By this clock: that it expired is no entry, so the state alone does not say it.
     if state.state == "requested" and here.now < state.expires_at:
         lines.append(here.advised(f"to approve: lakemark rollback approve {state.id} --digest {state.digest[:12]}"))
         lines.append(here.advised(f"to refuse: lakemark rollback refuse {state.id} --reason '…'"))
+    # An approval ends with its plan: data and records may have gone on since.
     elif state.state == "approved" and here.now < state.expires_at:
         lines.append(here.advised(f"to apply: lakemark rollback apply {state.id}"))
     return lines
@@ -209,12 +217,15 @@ def _wish(here: Session, run: str, to: str, *, reason: str, ways: Ways | None) -
             move_branch=asked.move_branch,
             while_running=asked.while_running,
         )
+    # Flags refuse two that exclude each other.
     except ValueError as error:
         raise Usage(str(error), advice="Leave one of them out.") from None
+    # Before the target: a STEP or WHEN means nothing without its run.
     name = here.history.name(run)
     selector = parse_target(to, name, now=here.now)
     state = here.site.ledger.run(name)
     found = resolve_target(selector, state, modes=here.history.modes())
+    # Only a WHEN has one: it is kept, as the plan says of what instant the target was the newest.
     at = getattr(selector, "instant", None)
     if at is not None:
         here.note(f"{to} is {instant(at)}")

@@ -76,15 +76,18 @@ def open_run(
     here = session()
     name = _named(here, run)
     wish = asked or OpeningOptions()
+    # A scheduler that starts a job again gives the same id; with its count of restarts the starts can be told apart.
     start = Start.of(wish.job, here.environ)
     _require_sense(here, name, wish)
     opening = service.Opening(
         run=name,
         data=wish.data,
+        # Resolved now: `RUN@latest` must mean the record of this moment in the entry.
         parent=here.history.found(wish.parent, now=here.now).record.id if wish.parent else None,
         parts=wish.parts,
         repin=wish.repin,
         at_step=wish.at_step,
+        # The ledger keeps it, and other processes have other working directories.
         watch=absolute(wish.watch) if wish.watch else None,
         job=start.job,
         restart=start.restart,
@@ -117,9 +120,11 @@ def _opened(here: Session, done: service_opening.Opened) -> Answer:
             {**row, "pin": made.branch if made else None, "strength": str(made.strength) if made else "none"}
             | {"uri": ref.uri}
         )
+        # A weaker pin than the strongest: whoever opens the run should know why.
         if made is not None and made.why_plain:
             here.note(f"the pin of {ref.repository}@{short(ref.commit)} is {made.strength}: {made.why_plain}")
     document = {"run": done.run, "timeline": done.timeline, "attempt": done.attempt, "data": data}
+    # The one thing a trainer needs to be told.
     export = f"export LAKEMARK_RUN_FILE={shlex.quote(str(done.run_file))}"
     lines = pairs(
         [
@@ -141,6 +146,7 @@ def _pinned(row: Mapping[str, Any]) -> str:
 def list_runs() -> Answer:
     """List runs: timeline, records, the newest one, and whether they are open."""
     here = session()
+    # Without records: of a long run they are many, and only the newest is shown.
     states = [(here.history.structure(run), here.history.index.latest(run)) for run in here.history.runs()]
     rows = [
         (state.run, "closed" if state.closed else "open", state.timeline, here.history.index.count(state.run))
@@ -162,6 +168,7 @@ def show_run(run: str, /) -> Answer:
     here = session()
     state = here.history.run(run)
     newest = here.history.index.latest(state.run)
+    # Of all intervals: records of earlier ones need their pins as well.
     commits = frozenset((ref.repository, ref.commit) for one in state.intervals for ref in one.data)
     pins = pin_views(here.history.site(), commits=commits)
     timelines = [timeline_view(one, state) for one in state.timelines.values()]
@@ -240,7 +247,9 @@ def would_close(here: Session, run: str) -> list[str]:
     site, state = here.site, here.site.ledger.run(run)
     announced_paths = [one.path for one in announced(site, run)]
     said = [f"commit the announced save {path} of {run}" for path in announced_paths]
+    # An announced save lies in a directory that is looked through, too, and is committed once.
     said += [one for one in saves_foreseen(site, state) if not any(f" {path} " in one for path in announced_paths)]
+    # Closing would lose it: that wants `--without-step`.
     refused = any(one.startswith("not take ") for one in said)
     return [*said, f"refuse to close {run}: what can't be taken is named above" if refused else f"close {run}"]
 
@@ -274,7 +283,9 @@ def _named(here: Session, written: str) -> str:
         name = run_for(written)
     except ValueError as error:
         raise Usage(str(error), advice="Use lower-case letters, digits and single . _ - between them.") from None
+    # Names that differ in case are mapped to different runs, and people read them as one.
     known = [one for one in here.history.runs() if one != name and original(one).lower() == written.lower()]
+    # A run that is there already was told apart once; only a new one is refused.
     if known and name not in here.history.runs():
         raise Refused(
             f"there is a run {quoted(original(known[0]))}, which {quoted(written)} differs from only in case",
@@ -288,6 +299,7 @@ def _would_open(here: Session, asked: service_opening.Opening) -> Answer:
 
     site = here.site
     state = site.ledger.run(asked.run)
+    # Another attempt reads the data of the interval that is open: those pins stand.
     fresh = not state.exists or asked.repin
     data = would_read(site, asked)
     said = [f"{'open' if not state.exists else 're-pin' if asked.repin else 'start another attempt of'} {asked.run}"]
@@ -298,6 +310,7 @@ def _would_open(here: Session, asked: service_opening.Opening) -> Answer:
 
 def _after(here: Session, name: str) -> Answer:
     state = here.site.ledger.run(name)
+    # The entry just appended is to be in the answer.
     here.history.index.catch_up(here.parts.ledger)
     newest = here.history.index.latest(name)
     word = "closed" if state.closed else "open"
@@ -320,6 +333,7 @@ def _summary(here: Session, state: RunState, newest: RecordState | None) -> dict
 
 
 def _seconds(now: datetime, then: datetime) -> float:
+    # A record from a node whose clock is ahead lies in the future.
     return max(0.0, round((now - then).total_seconds(), 3))
 
 

@@ -35,10 +35,12 @@ def up(*, dry_run: bool = False) -> Answer:
     wanted = plan_of(here)
     if dry_run:
         return would(*(f"start {name} at {url}, unless it runs" for name, url in _wanted(wanted)))
+    # SIGTERM ends like Ctrl-C here: what was started by then is ended again.
     with interrupted_by_signals():
         running = services.up(with_flows(here, wanted), here.note)
     rows = [{"name": one.name, "url": one.url, "pid": one.pid} for one in running]
     if here.parts.settings.ledger.path.is_dir():
+        # At `init` their server did not run, so they could not be claimed.
         theirs = [name for name, tier in here.settings.tiers.items() if tier.kind == "s3"]
         for name, outcome in register_all(here.site, only=theirs).items():
             if isinstance(outcome, Exception):
@@ -89,6 +91,7 @@ def demo(*, dir: Path | None = None, keep: bool = False, dry_run: bool = False) 
     from lakemark.sandbox.story import demo as story
 
     with interrupted_by_signals():
+        # A site of its own: nothing of the configuration that applies here is touched.
         report = story.run(where, say=here.note, environ=here.environ, keep=keep)
     failed = [one for one in report.get("checks", ()) if not one["ok"]]
     shown = [("ok" if one["ok"] else "FAILED", one["name"], one["detail"]) for one in report.get("checks", ())]
@@ -105,6 +108,7 @@ def plan_of(here: Session, *, deployments: Path | None = None) -> Plan:
     if not (wanted.s3 or wanted.lakefs or wanted.prefect):
         raise Misconfigured("`sandbox:` names no server", advice="Only the profile laptop runs its own servers.")
     keys = credentials.read(wanted.dir / "credentials.env")
+    # One S3 server serves all of the sandbox's tiers; it needs one port and one bucket.
     tiers = [tier for tier in settings.tiers.values() if isinstance(tier, S3Tier) and is_loopback(tier.endpoint)]
     s3 = services.S3(port=_port(tiers[0].endpoint), bucket=tiers[0].url.bucket) if wanted.s3 and tiers else None
     data = settings.data if wanted.lakefs else None
@@ -137,6 +141,7 @@ def next_steps(here: Session) -> list[str]:
     wanted = here.settings.sandbox
     if not (wanted.s3 or wanted.lakefs or wanted.prefect):
         return []
+    # It is shown on a terminal and may be copied from there.
     url = without_secrets(here.parts.keys.get("PREFECT_API_URL", ""))
     lines = directions.login(url.removesuffix("/api"), wanted.dir) if wanted.prefect and url else []
     return [*lines, f"to end the servers: {directions.command(here.parts.loaded.file, 'down')}"]

@@ -58,6 +58,7 @@ from lakemark.settings import unused
 if TYPE_CHECKING:
     from lakemark.model.ledger.run import RunState
 
+# Bounds the time of a command that people give again and again; older records were looked at when they were new.
 _LOOKED_AT: Final = 1_000
 _PATIENCE_SECONDS: Final = 300
 """An announced save younger than this is on its way."""
@@ -70,15 +71,18 @@ def status() -> Answer:
     Works with every server down. Of each run the newest 1000 records are looked at.
     """
     here = session()
+    # First: everything below reads the index.
     unopened = _unopened(here)
     if unopened is not None:
         return unopened
     states = [_recent(here, run) for run in here.history.runs()]
     rules = _rules(here, states)
+    # Asked once, all together; what is told of each rests on the same answer.
     servers = list(servers_of(here))
     problems = [problem for state in states for problem in problems_of(state, rules)]
     spools = {run: list(_announced(here, run)) for run in here.history.runs()}
     waiting = [one for rows in spools.values() for one in rows]
+    # None: its age can't be had, and too early an alarm is better than none.
     late = [path for path, age in waiting if age is None or age > _PATIENCE_SECONDS]
     problems += _distress(here)
     problems += problems_around(
@@ -96,9 +100,11 @@ def status() -> Answer:
     problems += _stores(here)
     problems += _ledger_check(here)
     watch = seen(here)
+    # Only these need the service: a run whose saves are announced or committed by hand does without.
     watched = [state.run for state in states if not state.closed and state.run in rules.directories]
     problems += watch_problems(here, watch, watched=watched)
     problems = [replace(problem, next=here.advised(problem.next)) for problem in problems]
+    # Red first; a stable sort, so within a colour they stay in the order they were looked for.
     problems.sort(key=lambda problem: problem.colour != RED)
     red = any(problem.colour == RED for problem in problems)
     runs = [_run_view(here, state) for state in states]
@@ -139,13 +145,16 @@ def _distress(here: Session) -> Iterator[Problem]:
         return
     from lakemark.site import damaged_objects, known_tips, ledger_tips, mend_ledger
 
+    # What `ledger recover` would do to the folder itself; nothing is done here.
     mend = mend_ledger(here.parts, dry_run=True)
     for one in mend:
         yield Problem(colour=RED, what=f"the ledger is damaged; `ledger recover` will {one}", next=_RECOVER)
     with suppress(LakemarkError):  # that it can't be opened is said below, and by what is to be mended
+        # Reading all objects takes long: only where something is known to be damaged.
         for whose in damaged_objects(here.settings) if mend else ():
             yield Problem(colour=RED, what=f"in the ledger {whose} can't be read", next=_RECOVER)
 
+    # A function: Git is loaded only if a tip differs and has to be looked for.
     def holds(branch: str, revision: str) -> bool:
         return holds_of(here.parts.ledger)(branch, revision)
 
@@ -236,8 +245,10 @@ def _places(here: Session) -> Iterator[PlaceSeen]:
                 yield PlaceSeen(name=name, state="not registered in the ledger")
             continue
         hot = isinstance(tier, HotTree)
+        # A reader has no hot: what it calls so is no place of the site.
         if hot and here.parts.reads_only:
             continue
+        # hot is one place on each node, and the ledger knows each by both names.
         known = seen.get(tier_name(name, here.settings.node if hot else None))
         misnamed = _misnamed(here, Place(tier=name, node=here.settings.node if hot else None), tier.path)
         if misnamed is not None:
@@ -249,6 +260,7 @@ def _places(here: Session) -> Iterator[PlaceSeen]:
             yield PlaceSeen(name=name, state=str(error), broken=error.advice)
             continue
         removable = isinstance(tier, DirectoryTier) and tier.removable
+        # Only hot has to stay free for the next save; a full tier is noticed by what can't sink to it.
         full = _full(tier.path, tier.min_free) if hot else None
         yield PlaceSeen(name=name, state=state, removable=removable, full=full)
 
@@ -261,15 +273,18 @@ def _left_out(here: Session) -> Iterator[LeftOut]:
     settings = here.settings
     missing = here.history.site().left_out(settings.tiers, node=settings.node)
     if here.parts.reads_only:
+        # hot of other nodes is nothing that a reader could name.
         missing = tuple(one for one in missing if "@" not in one.name)
     there: set[str | None] = set()
     for tier in settings.tiers.values() if missing else ():
         if isinstance(tier, HotTree | DirectoryTier):
             with suppress(LakemarkError):
+                # A tier that lies at a named place under another name was renamed, and is told of by `_misnamed`.
                 there.add(identity_at(tier.path))
     names = [one.name.partition("@")[0] for one in missing]
     for name, one in zip(names, missing, strict=True):
         if one.id not in there:
+            # Alone: records that have no replica anywhere else, which go with these tiers.
             records, alone = here.history.index.held_in(name, but=names)
             yield LeftOut(name=name, id=one.id, tier_class=one.tier_class, kind=one.kind, records=records, alone=alone)
 
@@ -315,6 +330,7 @@ def _full(path: Path, min_free: Fraction | int) -> str | None:
         found = os.statvfs(path)
     except OSError:
         return None
+    # f_bavail, not f_bfree: the blocks kept for root are none that a trainer can use.
     free, least = found.f_bavail * found.f_frsize, bytes_of(min_free, total_bytes=found.f_blocks * found.f_frsize)
     return f"{size(free)} free, less than the {size(least)} of `min_free`" if free < least else None
 
@@ -323,7 +339,9 @@ def _announced(here: Session, run: str) -> Iterator[tuple[str, float | None]]:
     """Announced saves that are not committed, and for how many seconds they wait; None where nobody can say."""
     folder = here.parts.loaded.home / "spool" / run
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+        # Drafts: announcements are written beside their place, and get their name when they are whole.
         if not path.name.startswith("."):
+            # Files have the times of the real clock, which a simulated one can't be compared with.
             yield str(path), None if here.settings.simulated_clock else _age(path)
 
 
@@ -344,6 +362,7 @@ def _waiting(here: Session, state: RunState, rules: Rules, *, announced: int) ->
     except (OSError, ValueError):
         what = f"the note of saves of {state.run} that could not be committed can't be read"
         yield Problem(colour=AMBER, what=what, next="lakemark sweep writes it anew.")
+    # Of closed runs as well: what was saved before the close is still to be kept or given up.
     left = (*problems_of_room(state.run, waiting, now=here.now), *problems_of_refused(state.run, waiting))
     if state.closed:
         yield from problems_of_late(state.run, waiting)
@@ -397,10 +416,12 @@ def _recent(here: Session, run: str) -> RunState:
 
     state = here.history.structure(run).snapshot()
     page = here.history.page(Selection(run=run, all_timelines=True, limit=_LOOKED_AT))
+    # A page is newest first; states keep records in the order they came.
     for found in reversed(page.records):
         state.records[found.record.id] = found
         rows = state.by_step.setdefault(found.record.timeline, [])
         rows.append((found.record.step, found.sequence, found.record.id))
+    # Records come in the order of their entries; selectors search by step.
     for rows in state.by_step.values():
         rows.sort()
     return state
@@ -408,7 +429,9 @@ def _recent(here: Session, run: str) -> RunState:
 
 def _rules(here: Session, states: Iterable[RunState]) -> Rules:
     settings = here.settings
+    # Those of this node: another's directories can't be looked at from here.
     directories = {state.run: state.watch[settings.node] for state in states if state.watch.get(settings.node)}
+    # What was written lately and is no record is a trainer at work, or a save that nobody takes.
     written = {run: _last_written(Path(where)) for run, where in directories.items()}
     domains = {name: tier.domain or name for name, tier in settings.tiers.items() if tier.tier_class != "hot"}
     wanted = settings.objectives
@@ -433,6 +456,7 @@ def _last_written(directory: Path) -> datetime | None:
     # What vanishes between, or may not be looked into, is no news: the pass that finds saves says so by name.
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in islice(entries, _LOOKED_AT):
+            # A link's own time: `latest` is set anew at each save, and may point to what is gone.
             newest = max(newest, entry.stat(follow_symlinks=False).st_mtime)
     return datetime.fromtimestamp(newest, UTC)
 

@@ -63,6 +63,7 @@ def init_tier(name: str, /, *, dry_run: bool = False) -> Answer:
     here = session()
     store = here.site.store(name)
     if dry_run:
+        # Of the place itself, not of the ledger: it may have been claimed already, by this ledger or another.
         found = store.identity()
         said = f"record the tier {name}, which is {short(found.id)}" if found else f"claim the place of {name}"
         return would(said, tier=name, id=found.id if found else None)
@@ -143,6 +144,7 @@ def state_of(site: SiteState, key: str, store: CheckpointStore) -> tuple[str, st
         return f"away: {error}", seen.id if seen else None
     if seen is None:
         return ("not registered", found.id) if found else ("not claimed", None)
+    # Before what lies there: a retired name has no place, whatever was put there since.
     if seen.retired:
         return "retired", seen.id
     if found is None:
@@ -154,6 +156,7 @@ def _row(here: Session, name: str, store: CheckpointStore, counts: dict[str, int
     from lakemark.services.ledger import tier_key
 
     told, identity = state_of(here.site.ledger.site(), tier_key(here.site, store), store)
+    # The word is for programs, what follows for people.
     state, _, why = told.partition(": ")
     if why:
         here.note(f"{name} is {told}")
@@ -186,6 +189,7 @@ def _counts(here: Session) -> dict[str, int]:
     for run in here.site.ledger.runs():
         for found in here.site.ledger.run(run).records.values():
             for place in found.replicas:
+                # hot of another node is another place, although its tier has the same name.
                 if place.node in (None, here.site.node):
                     counts[place.tier] = counts.get(place.tier, 0) + 1
     return counts

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from lakemark.services.health.invariants import SampledData
     from lakemark.services.tiers.verify import ReplicaLook
 
+# Enough to notice that a store lost much; which ones is new each time, so that a small loss shows some day.
 _SAMPLED_OBJECTS = 8
+# A replica that is gone as a whole is damaged in each of its files.
 _MOST_PATHS = 100
 _LEDGER_SHARE = 2_000
 
@@ -57,12 +59,15 @@ def verify(
     from lakemark.services.tiers.verify import verify as read_back
 
     here = session()
+    # Chosen once: replicas and data of the same records are read.
     records = _sampled(_chosen(here, target), sample)
     if dry_run:
         return _would_read(here, records, tier)
     result = read_back(here.site, records, tier=tier)
+    # The same trouble for each replica is one line.
     for error in dict.fromkeys(map(str, result.unrecorded)):
         here.warn(f"the ledger does not know yet what was seen: {error}")
+    # Who asks for one run need not pay for reading the ledger.
     if target is None and not here.site.reads_only:
         for said in _checked_ledger(here):
             here.warn(said)
@@ -117,7 +122,9 @@ def _sampled(records: list[RecordState], share: str | None) -> list[RecordState]
     if share is None:
         return records
     part = _share(share)
+    # Rounded up: a share of a few records is at least one, not none.
     count = -(-len(records) * part.numerator // part.denominator)
+    # Not a seeded choice: the same ones each time would leave the others unread for ever.
     return secrets.SystemRandom().sample(records, count)
 
 
@@ -133,12 +140,14 @@ def _share(text: str) -> Fraction:
 def _would_read(here: Session, records: list[RecordState], tier: str | None) -> Answer:
     site = here.site
     if tier is not None and all(place.tier != tier for found in records for place in found.replicas):
+        # Raises for a name that is none: a dry run that reads nothing must not look as if all was well.
         site.store(tier)
     said = [
         f"read {found.record.run}@{found.record.step} back from {place_text(place.tier, place.node)}"
         f" ({size(found.record.size_bytes)})"
         for found in records
         for place in found.replicas
+        # hot of another node is read back by that node.
         if place.tier in site.tiers and place.node in (None, site.node) and tier in (None, place.tier)
     ]
     return would(*said)
@@ -177,10 +186,12 @@ def _read_data(
 ) -> tuple[SampledData, list[dict[str, Any]]]:
     from lakemark.services.health.invariants import SampledData, sampled_data
 
+    # Of 100% of the records all objects are asked for, as the help says.
     sample = None if share is not None and _share(share) == 1 else _SAMPLED_OBJECTS
     try:
         return sampled_data(here.site, records, sample=sample), []
     except LakemarkError as error:
+        # A row of the same shape as a replica's, so that readers of `unreachable` need one way only.
         nobody = dict.fromkeys(("record", "run", "step", "node"))
         return SampledData(), [{**nobody, "tier": "lakefs", "why": str(error), "next": error.advice}]
 
@@ -196,9 +207,11 @@ def _damage(look: ReplicaLook) -> dict[str, Any]:
 
 
 def _code(document: dict[str, Any]) -> int:
+    # What was repaired is right now, and no reason to fail.
     left = len(document["damaged"]) - len(document["repaired"])
     if left or document["data_lost"] or document["violations"]:
         return Corrupt.exit_code
+    # Less than damage: what could not be looked at may be right.
     return StoreUnavailable.exit_code if document["unreachable"] else 0
 
 
@@ -207,6 +220,7 @@ def _lines(document: dict[str, Any]) -> list[str]:
 
     lines = [f"{document['ok']} of {document['checked']} replica(s) are right, byte for byte"]
     for one in document["damaged"]:
+        # A look counts as damaged by its damages, so there is one.
         first = one["paths"][0]
         lines.append(
             f"DAMAGED {_text(one)}: {first['path'] or 'the replica'}: {first['why']} ({len(one['paths'])} path(s))"

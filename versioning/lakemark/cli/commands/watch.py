@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 _LEAST: Final = timedelta(seconds=1)
 _MOST: Final = timedelta(hours=1)
+# A store that is away is asked again this often at the least, however long it was away.
 _LONGEST_BACKOFF: Final = timedelta(minutes=5)
+# A pass may wait for that part of the objective at most: what it then does needs the rest.
 _OF_RPO: Final = 6
 
 
@@ -53,6 +55,7 @@ def watch(*, every: str = "30s", no_hints: bool = False, install: bool = False, 
         return _would_watch(here)
     from lakemark.background import hold_watch
 
+    # Only here: a dry run and a unit are for a node whose service runs.
     held = hold_watch(here.settings)
     try:
         return _serve(here, often, hints=not no_hints)
@@ -84,25 +87,30 @@ def _serve(here: Session, often: timedelta, *, hints: bool) -> Answer:
     settings = here.settings
     for why in hold_to_limits(settings):
         here.warn(why)
+    # Held to `limits.bandwidth`: nobody waits for it, and trainers want the rest of the line.
     parts = replace(here.parts, background=True)
     site = site_of(parts, progress=Quiet(), saving=True)
+    # A renamed node or tier ends it at once: in each pass it would be refused again, and never heal by itself.
     require_named(for_saving(site)[0])
     manager = service_manager(here.environ)
     pace = Pacemaker(
         every=often,
         most=min(_LONGEST_BACKOFF, max(often, settings.objectives.rpo / _OF_RPO)),
         quiet=timedelta(seconds=site.policies.quiet_seconds),
+        # Nodes that start at the same time must not ask shared stores in step.
         jitter=random.SystemRandom().random,
     )
     service = Service(
         Watch(site, lookout(hints=hints), say=here.note),
         pace,
         state=watch_places(settings).state,
+        # READY with each: systemd takes the first and ignores the others, and there is no state to keep.
         beat=lambda line: manager.tell(READY="1", WATCHDOG="1", STATUS=line),
     )
     here.note(f"watching on {site.node}, every {every_text(often)}, as process {os.getpid()}")
     with _signals(service) as told:
         whole = service.run()
+    # From here on silence is no fault: the watchdog is not waited for.
     manager.tell(STOPPING="1")
     answer = _ended(service)
     if not whole:
@@ -110,6 +118,7 @@ def _serve(here: Session, often: timedelta, *, hints: bool) -> Answer:
         _leave(here, answer, interrupted=told.interrupted)
     for one in (parts.ledger, parts.index):
         one.close()
+    # After all is closed: it ends as Ctrl-C does everywhere, with 130.
     if told.interrupted:
         raise KeyboardInterrupt
     return answer
@@ -139,9 +148,11 @@ def _signals(service: Service) -> Iterator[_Told]:
         told.count += 1
         told.interrupted = told.interrupted or number == signal.SIGINT
         if told.count > 1:
+            # From within a handler, with threads at work: any other way would wait for what is stuck.
             os._exit(EXIT_INTERRUPTED if told.interrupted else EXIT_OK)
         service.stop()
 
+    # Given back at the end: tests, and whoever runs a command in their process, have their own.
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield told
@@ -167,6 +178,7 @@ def _ended(service: Service) -> Answer:
 def _leave(here: Session, answer: Answer, *, interrupted: bool) -> NoReturn:
     """Ends the process although threads are at work: an interpreter that ends well would wait for each of them."""
     with suppress(OSError):  # nobody may be there any more to be told; what was done is done
+        # An interrupted command has no answer, also where it ends well.
         if here.options.json and not interrupted:
             sys.stdout.write(json.dumps(answer.document, ensure_ascii=False) + "\n")
         for stream in (sys.stdout, sys.stderr):
@@ -180,6 +192,7 @@ def _would_watch(here: Session) -> Answer:
     from lakemark.services.saves.find import directories
 
     site = here.site
+    # Hints cost a watch of the kernel on each directory, for one look.
     looking = lookout(hints=False)
     try:
         said = [f"open {run} on {data} for {path}" for run, path, data in runs_to_open(site, looking)]
@@ -202,6 +215,7 @@ def _install(here: Session, *, dry_run: bool) -> Answer:
     limits = settings.limits
     text = user_unit(
         Service(
+            # Not resolved: in an environment it is a link, and by its own path Python finds that environment.
             python=Path(sys.executable).absolute(),
             config=Path(loaded.file).absolute(),
             home=loaded.home.absolute(),
@@ -215,6 +229,7 @@ def _install(here: Session, *, dry_run: bool) -> Answer:
     commands = [
         "systemctl --user daemon-reload",
         f"systemctl --user enable --now {NAME}",
+        # Else the user's services end with the last session.
         "loginctl enable-linger",
     ]
     document = {"unit": str(path), "commands": commands}
@@ -224,6 +239,7 @@ def _install(here: Session, *, dry_run: bool) -> Answer:
             lines=[f"would write {plain(path)}:", "", *text.splitlines()],
         )
     old = path.read_text(encoding="utf-8") if path.is_file() else None
+    # Ours by its first line and of this home: then it is written anew; an edited or foreign one is somebody's work.
     if old is not None and old != text and not (old.startswith(MARK) and f'"LAKEMARK_HOME={loaded.home}"' in old):
         raise Refused(
             f"{path} is there, and not the unit of this configuration",
@@ -237,6 +253,7 @@ def _install(here: Session, *, dry_run: bool) -> Answer:
 
 
 def _write(path: Path, text: str) -> None:
+    # systemd must never read half a unit.
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -249,4 +266,5 @@ def _write(path: Path, text: str) -> None:
 def _unit_folder(here: Session) -> Path:
     base = here.environ.get("XDG_CONFIG_HOME") or ""
     home = Path(here.environ.get("HOME") or Path.home())
+    # The XDG specification has relative paths ignored.
     return (Path(base) if Path(base).is_absolute() else home / ".config") / "systemd" / "user"
