@@ -2,6 +2,7 @@
 
 import errno
 import io
+import itertools
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -20,6 +22,7 @@ from lakemark.errors import Corrupt, Denied, NotFound, Refused, SourceDamaged, S
 from lakemark.model.checkpoints.manifest import File, FileType, Manifest
 from lakemark.model.ledger.run import Place
 from lakemark.ports import KnownFile, Quiet, RunFile, Sparse
+from tests.adapters.disks import tmpfs
 from tests.contract.test_workspace import digests
 
 FAR = Place(tier="far")
@@ -134,6 +137,29 @@ def test_a_file_in_part_whose_name_is_a_directory_s_is_refused_in_words(tmp_path
         LocalWorkspace().restore_parts(
             tmp_path / "t", manifest({"big": content}), sparse, fetch=fetch, tag="a", progress=Quiet()
         )
+
+
+@pytest.mark.usefixtures("require_root")
+def test_a_disk_that_is_full_when_a_file_in_part_is_made_is_said_to_be(tmp_path):
+    content = b"p" * 2_000_000
+
+    def filled_meanwhile(_):
+        numbers = itertools.count()
+        with suppress(OSError):
+            while True:
+                (disk / str(next(numbers))).touch()
+        return {"big": ((0, 10),)}
+
+    with tmpfs(tmp_path / "disk", "nr_inodes=20") as disk:
+        sparse = Sparse(
+            paths=frozenset({"big"}),
+            wanted=filled_meanwhile,
+            fetch=lambda _, start, length: [(FAR, io.BytesIO(content[start : start + length]))],
+        )
+        with pytest.raises(Refused, match="No space left"):
+            LocalWorkspace().restore_parts(
+                disk / "t", manifest({"big": content}), sparse, fetch=fetch, tag="a", progress=Quiet()
+            )
 
 
 @pytest.mark.parametrize("mode", [0o444, 0o400, 0o755])

@@ -25,7 +25,7 @@ from lakemark.errors import Corrupt, LakemarkError, NotFound, quoted
 from lakemark.model.checkpoints.manifest import File, Manifest
 from lakemark.ports import Fetch, Progress, Range, Restored, Sparse
 
-_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def restore_parts(
@@ -152,20 +152,10 @@ class _Parts:
 
     def _make(self, file: File) -> None:
         """The file with its full size; what an interrupted restore left of it stays, to be compared."""
-        mode = file.rights | 0o600  # it is opened again for each part
         with self.work.parent(file) as (parent, name):
+            descriptor = _opened(parent, name, file)
             try:
-                descriptor = os.open(name, _FLAGS, mode, dir_fd=parent)
-            except OSError:
-                os.unlink(name, dir_fd=parent)
-                descriptor = os.open(name, _FLAGS | os.O_EXCL, mode, dir_fd=parent)
-            try:
-                found = os.fstat(descriptor)
-                if not stat.S_ISREG(found.st_mode) or bool(found.st_mode & stat.S_IXUSR) != file.executable:
-                    os.unlink(name, dir_fd=parent)
-                    os.close(descriptor)
-                    descriptor = os.open(name, _FLAGS | os.O_EXCL, mode, dir_fd=parent)
-                if found.st_size != file.size_bytes:
+                if os.fstat(descriptor).st_size != file.size_bytes:
                     # Of another size it is none of ours: to nothing first, so that it is all holes when it gets its own.
                     os.ftruncate(descriptor, 0)
                 os.ftruncate(descriptor, file.size_bytes)
@@ -212,6 +202,24 @@ class _Parts:
         with self._lock:
             self.came[file.path].add(where)
         self.work.progress.advance(part.length)
+
+
+def _opened(parent: int, name: str, file: File) -> int:
+    """A descriptor of a regular file, to read and write, new where there was none of ours: what else has the name goes."""
+    try:
+        descriptor = os.open(name, _FLAGS, dir_fd=parent)
+    except FileNotFoundError:
+        pass
+    except OSError:  # a link, or a file that may not be written
+        os.unlink(name, dir_fd=parent)
+    else:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode) and bool(mode & stat.S_IXUSR) == file.executable:
+            return descriptor
+        os.close(descriptor)
+        os.unlink(name, dir_fd=parent)
+    # Its owner may write whatever it was saved with: it is opened again for each part.
+    return os.open(name, _FLAGS | os.O_CREAT | os.O_EXCL, file.rights | 0o600, dir_fd=parent)
 
 
 def _copy(stream: BinaryIO, descriptor: int, part: _Part, *, buffer: memoryview, file: File) -> None:
