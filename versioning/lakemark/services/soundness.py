@@ -220,6 +220,7 @@ def unguarded(ledger: Ledger) -> Ledger:
 
 
 def _require(found: tuple[Lack, ...]) -> None:
+    """Raises InDistress where there are any."""
     if found:
         raise InDistress(in_words(found), advice=RECOVER)
 

@@ -89,6 +89,7 @@ def require_movable(site: Site, identity: str, *, digest: str) -> RollbackPlan:
 
 
 def _require_asked(standing: RollbackState, made: RollbackPlan, digest: str) -> None:
+    """Raises Refused: another plan than was seen, one that moves nothing, or one that is not applied."""
     given = digest.strip().lower()
     if len(given) < _DIGITS or not standing.digest.startswith(given):
         raise Refused(
@@ -171,6 +172,8 @@ def _same_tree(data: DataVersions, item: PlanData, head: str) -> bool:
 
 
 def _append(site: Site, run: str, standing: RollbackState, moves: tuple[BranchMove, ...]) -> None:
+    """Raises Conflict where the rollback is in another state than when its branches were moved."""
+
     def decide(state: RunState) -> Draft:
         require_deletable(state)
         now = still(state.rollbacks, standing.id, what="rollback")

@@ -112,7 +112,10 @@ class _Work:
         self._aside([path for path in paths if self.site.workspace.exists(path)])
 
     def bring(self, missing: Mapping[Path, Manifest]) -> None:
-        """Restores out of sight, journals, then renames piece by piece; whatever says that the rest is whole comes last."""
+        """Restores out of sight, journals, then renames piece by piece; whatever says that the rest is whole comes last.
+
+        Raises Conflict where something appeared in its place meanwhile, and what `restore_manifest` does.
+        """
         disk = self.site.workspace
         folder = self.layout.path.parent
         if missing:

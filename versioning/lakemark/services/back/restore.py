@@ -198,6 +198,7 @@ def _inside(manifest: Manifest) -> set[str]:
 
 
 def _refuse_mixed(manifest: Manifest, roles: Sequence[str], files: Sequence[File]) -> None:
+    """Raises Refused, naming the largest files that hold it with other state."""
     largest = sorted(files, key=lambda file: -file.size_bytes)
     shown = ", ".join(f"{file.path} ({file.size_bytes} bytes)" for file in largest[:3])
     more = f" and {len(largest) - 3} more" if len(largest) > 3 else ""  # noqa: PLR2004 - the three that were shown

@@ -133,6 +133,7 @@ def _open_data(site: Site, made: RollbackPlan) -> None:
 
 
 def _append(site: Site, standing: RollbackState, made: RollbackPlan, *, where: Path | None) -> None:
+    """Raises Conflict, Refused where the state that it changes no longer fits the plan. Once: the same again is no entry."""
     run = made.run
 
     def decide(state: RunState) -> Draft:

@@ -93,6 +93,7 @@ def expire(site: Site) -> list[str]:
 
 
 def _require(site: Site, state: RunState, standing: RollbackState, digest: str) -> None:
+    """Raises Refused where `site.actor` may not approve; his own, sent again, is no error."""
     applied = [other.digest for other in state.rollbacks.values() if other.state == "applied"]
     why = may_approve(
         standing,

@@ -117,7 +117,7 @@ def without_data(site: Site, wish: Wish) -> Wish:
 
 
 def request(site: Site, wish: Wish) -> RollbackState:
-    """Appends the request, with its plan. The same wish while one is open is that one."""
+    """Appends the request, with its plan. The same wish while one is open is that one. Raises as `plan` does."""
     wish = without_data(site, wish)
     identity = _identity(site.ledger.run(wish.run), wish)
     # Before planning, which reads data: a request is sent again where its answer was lost.

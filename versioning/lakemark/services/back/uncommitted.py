@@ -84,6 +84,7 @@ def foresee(
 
 
 def _not_kept(site: Site, one: Found) -> LakemarkError | None:
+    """What would keep it from being taken, as far as that is told without reading it."""
     try:
         # An ephemeral one begins anew by itself where it was emptied.
         if not site.policies.ephemeral_hot:

@@ -226,7 +226,7 @@ def _slot(site: Site, store: CheckpointStore, now: datetime) -> str | None:
 
 
 def _keep(store: CheckpointStore, bundle: BinaryIO, *, slot: str | None) -> None:
-    """Tried again once where other bytes come back: another process may have written its own copy in between."""
+    """Tried again once where other bytes come back: another process may write its own copy. Then raises Corrupt."""
     for _ in range(2):
         store.keep_ledger(bundle, slot=slot)
         if _reads_back(store, bundle, slot=slot):

@@ -63,6 +63,7 @@ def to_bind(state: RunState, steps: Steps) -> list[RecordState]:
 
 
 def _pinned(site: Site, run: str, data: str) -> DataRef:
+    """The commit, pinned. Raises Usage, NotFound, DataGone, Refused (pin too weak)."""
     repository, _, commit = data.rpartition("/")
     if not repository or not HEX64.fullmatch(commit):
         raise Usage(

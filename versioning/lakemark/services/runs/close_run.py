@@ -35,6 +35,7 @@ def close_run(
 
 
 def _require_taken(run: str, saves: Saves, without: Collection[int]) -> None:
+    """Raises Refused, naming the first save that could not be taken and how to close without it."""
     left = [(path, error) for path, error in (*saves.failed, *saves.unsteady) if saves.steps.get(path) not in without]
     if not left:
         return

@@ -179,7 +179,7 @@ def _defaults(site: Site, asked: Opening) -> list[str]:
 
 
 def _branch(site: Site, text: str) -> tuple[str, str]:
-    """(repository, branch): the first part is the repository, all the rest the branch, tag or commit."""
+    """(repository, branch): the first part is the repository, all the rest the branch, tag or commit. Raises Usage."""
     first, slash, rest = text.partition("/")
     repository, branch = (first, rest) if slash else (site.default_repository, first)
     if not repository or not branch:
@@ -212,7 +212,8 @@ def _without_more(state: RunState, asked: Opening) -> bool:
 def _append_opened(site: Site, asked: Opening, data: tuple[DataRef, ...], *, before: RunState) -> tuple[DataRef, ...]:
     """Appends the opening, and answers what the run reads: another's data where that was faster.
 
-    before: the run as it was when `data` was decided; what was opened or re-pinned since then is the other's.
+    before: the run as it was when `data` was decided; what was opened or re-pinned since then is the other's. Raises Conflict
+    where the run is in another timeline by now.
     """
     body: dict[str, JSON] = {
         "data": [ref.as_json() for ref in data],

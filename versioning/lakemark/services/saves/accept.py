@@ -214,6 +214,7 @@ def _require_all(site: Site, asked: Commit) -> None:
 
 
 def _require_whole(asked: Commit, found: Found) -> None:
+    """Raises Incomplete. What a trainer announced as whole is whole, whatever it looks like."""
     if found.verdict is not Verdict.COMPLETE and asked.spooled is None:
         raise Incomplete(
             f"{quoted(str(asked.path))} is {found.verdict}: {found.why}",

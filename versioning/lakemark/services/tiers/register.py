@@ -186,6 +186,7 @@ def _record(site: Site, store: CheckpointStore, identity: Identity, *, instead_o
 
 
 def _still(store: CheckpointStore, known: TierSeen) -> Identity:
+    """Raises Refused where the place lost its identity file."""
     found = store.identity()
     if found is None:
         raise Refused(

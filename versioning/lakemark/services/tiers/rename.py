@@ -21,8 +21,8 @@ from lakemark.services.ledger import Settled, require_writable, tier_key
 def rename_tier(site: Site, old: str, new: str) -> list[str]:
     """The tier that was called `old` is the one the configuration calls `new`; answers the runs whose replicas followed.
 
-    Done already: it only finishes. Raises NotFound (the ledger knows no tier `old`; the site has none called `new`),
-    Refused (the place of `new` is not the tier that the ledger knows as `old`, `new` is another tier's name).
+    Done already: it only finishes. Raises Misconfigured (lakemark.yaml has no tier `new`), NotFound (the ledger
+    knows no tier `old`), Refused (the place of `new` is not the tier that the ledger knows as `old`, `new` is another tier's name).
     """
     store = site.store(new)
     node = site.node if store.place.node is not None else None
@@ -121,6 +121,7 @@ def _append_site(site: Site, decide: Callable[[SiteState], Draft], request: str)
 
 
 def _require_free(state: SiteState, key: str, identity: str) -> None:
+    """Raises Refused where the name is another tier's by now."""
     other = state.tiers.get(key)
     if other is not None and not other.retired and other.id != identity:
         raise Refused(

@@ -168,6 +168,7 @@ def _require_sound(site: Site, found: RecordState, replica: Replica, held: Check
 
 
 def _record(site: Site, found: RecordState, target: CheckpointStore, put: _Put) -> None:
+    """Raises Refused where the record was pruned while its bytes were copied."""
     record = found.record
     place = target.place
     stored, measured = put
