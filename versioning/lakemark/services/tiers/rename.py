@@ -22,7 +22,7 @@ def rename_tier(site: Site, old: str, new: str) -> list[str]:
     """The tier that was called `old` is the one the configuration calls `new`; answers the runs whose replicas followed.
 
     Done already: it only finishes. Raises Misconfigured (lakemark.yaml has no tier `new`), NotFound (the ledger
-    knows no tier `old`), Refused (the place of `new` is not the tier that the ledger knows as `old`, `new` is another tier's name).
+    knows no tier `old`), Refused (the place of `new` is not the one the ledger knows as `old`, `new` is another tier's name).
     """
     store = site.store(new)
     node = site.node if store.place.node is not None else None
