@@ -1,6 +1,7 @@
 """ls, show, log, run ls, run show, as-of, pins, tiers, config: their JSON, and that they change nothing."""
 
 import json
+import re
 
 import pytest
 
@@ -35,6 +36,13 @@ def test_ls_filters(shared):
     assert shared.ok("ls", "--since", "0s", "--until", "1d")["records"] == []
     assert len(shared.ok("ls", "--tier", "cold")["records"]) == 3
     assert shared.ok("ls", "--expiring", "1m")["records"] == []
+
+
+def test_what_expires_within_longer_than_the_calendar_lasts(trained):
+    file = trained.home / "lakemark.yaml"
+    text = re.sub(r"(?ms)^retention:.*?(?=^\S)", "", file.read_text(encoding="utf-8"))
+    file.write_text(text + "\nretention: {default: {keep_for: 7d}, min_keep: 1}\n", encoding="utf-8")
+    assert {one["step"] for one in trained.ok("ls", "--expiring", "99999999d")["records"]} == {100, 200}
 
 
 def test_for_people_it_is_a_table_and_json_is_one_document(shared):

@@ -231,7 +231,8 @@ def _expires(here: Session, found: RecordState, within: timedelta | None) -> boo
     if within is None:
         return True
     until = _expiry(here, found)
-    return until is not None and until <= here.now + within
+    # Not `now + within`, which may lie beyond the calendar.
+    return until is not None and until - here.now <= within
 
 
 def _expiry(here: Session, found: RecordState) -> datetime | None:
@@ -249,7 +250,9 @@ def _span(text: str) -> timedelta:
 
     try:
         return duration(text.lower())
-    except (ValueError, OverflowError) as error:
+    except OverflowError:
+        return timedelta.max
+    except ValueError as error:
         raise Usage(f"--expiring: {error}", advice="Write it as 7d or 12h.") from None
 
 

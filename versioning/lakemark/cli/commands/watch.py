@@ -68,6 +68,8 @@ def _often(text: str) -> timedelta:
 
     try:
         often = duration(text)
+    except OverflowError:
+        often = timedelta.max
     except ValueError as error:
         raise Usage(f"--every: {error}", advice="For example --every 30s.") from None
     if not _LEAST <= often <= _MOST:

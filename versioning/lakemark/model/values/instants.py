@@ -46,7 +46,10 @@ def from_text(text: str) -> datetime:
 
 
 def duration(text: str) -> timedelta:
-    """`10m`, `2h`, `3d`: a whole number of seconds, minutes, hours, days or weeks, exact. Else ValueError."""
+    """`10m`, `2h`, `3d`: a whole number of seconds, minutes, hours, days or weeks, exact. Else ValueError.
+
+    OverflowError where it is longer than a timedelta can be.
+    """
     match = _DURATION.fullmatch(text)
     if not match:
         message = f"{text!r} is not a duration such as 90m, 2h or 3d"
