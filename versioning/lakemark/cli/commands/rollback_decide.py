@@ -20,6 +20,7 @@ from lakemark.services.back.surroundings import around
 if TYPE_CHECKING:
     from lakemark.model.ledger.run import RollbackState
 
+# 8 digits, as for a record's id; hexadecimal alone, so that what is typed can be no pattern for `glob`.
 _DIGEST: Final = re.compile(r"[0-9a-f]{8,64}", re.ASCII)
 
 
@@ -44,9 +45,11 @@ def approve(
     here = session()
     if dry_run:
         here.require_sound()
+        # All that an approval is refused for is asked, as if it were given now.
         state, _ = rollback_decide.approvable(here.site, identity, digest=digest)
         return would(f"approve {state.id}", rollback=state.id, state=state.state)
     state = rollback_decide.approve(here.site, identity, digest=digest, by=as_)
+    # After the entry, which alone decides: where Prefect is silent, the decision stands.
     flow_run = mirroring.tell(here, state, approver=as_ or here.site.actor)
     return _decided(here, state, flow_run)
 
@@ -106,6 +109,7 @@ def apply(
     state = _standing(here, identity, dry_run=dry_run)
     if isinstance(state, Answer):
         return state
+    # The entry names it, for whoever reads it elsewhere.
     where = dir_.absolute() if dir_ else None
     if dry_run:
         here.require_sound()
@@ -123,7 +127,9 @@ def apply(
         "gaps": list(done.gaps),
         "notes": list(done.notes),
     }
+    # A resume of this record would be refused for these; the line that is proposed has to work.
     without = sorted({role for gap in done.gaps if (role := role_of(gap))})
+    # Where its trainer saved last, so that the line can mostly be given as it is.
     into = quote(around(here.site, done.run).directory or "DIR")
     ready = " ".join(["lakemark resume", done.run, "--to", into, *(f"--without {role}" for role in without)])
     lines = pairs(
@@ -191,6 +197,7 @@ def _standing(here: Session, identity: str, *, dry_run: bool) -> RollbackState |
         return rollback_request.find(here.site, identity)[1]
     except NotFound:
         made = _kept(here, identity)
+    # The id of a rollback comes from its request's key: of one plan there can be one rollback only.
     key = f"plan:{made.digest}"
     standing = here.site.ledger.run(made.run).rollbacks.get(rollback_request.identity_of(key))
     if standing is not None:
@@ -211,6 +218,7 @@ def _standing(here: Session, identity: str, *, dry_run: bool) -> RollbackState |
         flags=made.flags,
         key=key,
     )
+    # What the plan says is given up was counted on a timeline that is left now.
     if here.site.ledger.run(made.run).timeline != made.timeline:
         raise Conflict(f"{made.run} has moved to another timeline since the plan was made", advice="Plan again.")
     if here.site.now() >= made.expires_at:
@@ -224,6 +232,7 @@ def _kept(here: Session, identity: str) -> RollbackPlan:
     text = identity.lower()
     folder = here.site.home / "plans"
     files = sorted(folder.glob(f"{text}*.json")) if _DIGEST.fullmatch(text) and folder.is_dir() else []
+    # Too few digits may name several: none is guessed.
     if len(files) != 1:
         what = "several plans begin with" if files else "there is no rollback or plan"
         raise NotFound(f"{what} {identity!r}", advice="See `lakemark rollback ls`, or plan again.")
@@ -244,6 +253,7 @@ def _would_apply(here: Session, state: RollbackState, where: Path) -> Answer:
         )
     if state.state in ("refused", "expired"):
         raise Refused(f"the rollback {state.id} is {state.state}", advice="Request it again.")
+    # Its entry comes before the last of its work, such as the run file: that is done when it is applied again.
     if state.state == "applied":
         return would(f"finish what is missing of {state.id}, which was applied", rollback=state.id, state=state.state)
     require_holds(here.site, made)

@@ -101,6 +101,7 @@ class PlanData:
             "opens_branch": self.opens_branch,
             "branch": self.branch,
         }
+        # Left out where it is none: plans from before this field read and write as they did.
         return value if self.moves_from is None else value | {"moves_from": self.moves_from}
 
     @classmethod
@@ -207,6 +208,7 @@ class RollbackPlan:
             "requester": self.requester,
             "expires_at": to_text(self.expires_at),
         }
+        # What a newer version added is passed on: it is no decision, or the digest would differ.
         return value | dict(self.extra)
 
     @classmethod

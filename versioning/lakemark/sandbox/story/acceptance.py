@@ -61,6 +61,7 @@ def train_stage(params: Mapping[str, Any], out: Path, environ: Mapping[str, str]
     ]
     # Nothing is rotated away: the comparison needs what was saved.
     words += ["--keep", "999", "--seed", str(params["seed"])]
+    # The site's keys may lie in its own file, not in this environment.
     keys = Parts(configuration(environ=environ), environ).keys
     trained = subprocess.run(
         [sys.executable, "-m", "lakemark.sandbox.story.train", *words],
@@ -79,8 +80,10 @@ def train_stage(params: Mapping[str, Any], out: Path, environ: Mapping[str, str]
 
 def rollback_stage(params: Mapping[str, Any], out: Path, environ: Mapping[str, str]) -> None:
     """Requests, approves and applies a rollback to `back_to`, into `out/restored`; notes how long restoring took."""
+    # Two actors: nobody may approve their own request at once.
     asking, approving = open_site(environ=environ, actor=REQUESTER), open_site(environ=environ, actor=APPROVER)
     state = asking.ledger.run(params["run"])
+    # Of the acceptance before there may be records of that step that another took the place of.
     target = next(found for found in state.records.values() if found.record.step == params["back_to"] and found.stands)
     # The acceptance run saved seconds ago, which looks like a running trainer.
     flags = Flags(while_running=True, model_only=asking.data is None)

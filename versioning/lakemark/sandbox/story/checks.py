@@ -64,6 +64,7 @@ def restored_bytes(facts: StoryFacts) -> Claim:
 
 def target_is_three_days_back(facts: StoryFacts) -> Claim:
     """The plan went to the right save."""
+    # Both as `to_text` writes them: of one width and in UTC, so they compare as texts.
     at, saved = str(facts.plan["at"]), str(facts.plan["target"]["saved_at"])
     return Claim("the target is the newest save at or before three days ago", saved <= at, f"saved {saved}, asked {at}")
 
@@ -85,6 +86,7 @@ def branch_head(facts: StoryFacts) -> Claim:
 def branch_objects(facts: StoryFacts) -> Claim:
     """And its objects are those of that day, byte for byte."""
     found = facts.repository.digests(facts.plan["data"][0]["opens_branch"])
+    # Not empty, too: two listings of nothing would be equal.
     same = found == dict(facts.digests_then)
     return Claim("objects read from it equal those of that day", same and bool(found), f"{len(found)} objects")
 
@@ -94,6 +96,7 @@ def cloned(facts: StoryFacts, tier: str) -> Claim:
     name = f"git clone and dvc pull from {tier} give the same bytes"
     record = str(facts.plan["target"]["record"])
     clone = facts.home / "clones" / tier
+    # Of a demo before; `git clone` takes no folder with something in it.
     shutil.rmtree(clone, ignore_errors=True)
     clone.parent.mkdir(parents=True, exist_ok=True)
     keys = credentials.read(facts.home / "sandbox" / "credentials.env")

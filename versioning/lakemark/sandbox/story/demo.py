@@ -33,6 +33,7 @@ from lakemark.sandbox.story.train import advance, make_part
 RUN: Final = "demo"
 STEPS: Final = (300, 500, 700)
 EVERY: Final = 50
+# Of the last stage 550 to 700 stay: step 500, which three days back name, has been rotated away by then.
 KEEPS: Final = (6, 4, 4)
 # A hundred steps a day: 700 steps are a week.
 MINUTES_PER_STEP: Final = 14.4
@@ -75,6 +76,7 @@ class Stage:
 
     def lakemark(self, *words: str) -> dict[str, Any]:
         """One command of the command line; answers its JSON."""
+        # This installation's own, whatever `lakemark` the PATH finds.
         program = [sys.executable, "-c", "import sys; from lakemark.cli import main; sys.exit(main())"]
         done = subprocess.run(
             [*program, *words, "--json"], env=self.environ, cwd=self.home, capture_output=True, text=True, check=False
@@ -119,6 +121,7 @@ def run(home: Path, *, say: Say, environ: Mapping[str, str], keep: bool) -> dict
         facts = story(stage)
         return reported(stage, services, facts)
     except KeyboardInterrupt:
+        # Who stops it wants nothing left running, whatever was asked for before.
         keep = False
         raise
     finally:
@@ -132,6 +135,7 @@ def run(home: Path, *, say: Say, environ: Mapping[str, str], keep: bool) -> dict
 def end(stage: Stage) -> None:
     """Ends what the demo started, however far it came: it is found by its mark. Another Ctrl-C does not stop this."""
     stage.tell("ending the services it started; SeaweedFS takes up to half a minute")
+    # Half ended servers would hold ports and folders, and nobody would know of them.
     with ignoring_signals():
         down(stage.home / "sandbox")
 
@@ -185,6 +189,7 @@ def use_lakefs(stage: Stage, file: Path) -> None:
         f"data: {{endpoint: {endpoint}, repository: {name}, branch: main}}\n",
         file.read_text(),
     )
+    # The sandbox is not to start a second lakeFS beside it.
     file.write_text(text.replace("  lakefs: stand-in\n", ""))
     stage.tell(f"using the lakeFS server at {endpoint}, repository {name}")
 

@@ -60,6 +60,7 @@ class Deployments:
             if self.wait(run, within_seconds=until - time.monotonic()) != "CANCELLED" or not self._collided(run):
                 self.completed(run, within_seconds=max(1.0, until - time.monotonic()))
                 return run
+            # Started at once, it would meet the same limit again.
             while self._going(name) and time.monotonic() < until:
                 time.sleep(_POLL_SECONDS)
 
@@ -87,6 +88,7 @@ class Deployments:
         said: object = None
         while time.monotonic() < until:
             said = self.api.post(f"/flow_runs/{run}/resume", {"run_input": dict(given)})
+            # Prefect answers 200 also where it refuses, as it does before the run is suspended; `status` tells them apart.
             if isinstance(said, dict) and said.get("status") == "ACCEPT":
                 return
             time.sleep(_POLL_SECONDS)
