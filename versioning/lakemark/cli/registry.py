@@ -177,7 +177,6 @@ def _codes(group: str) -> str:
 
 
 def _version() -> str:
-    # It reads the installed package's metadata; only `--version` needs that.
     from lakemark import __version__
 
     return __version__

@@ -164,7 +164,6 @@ def _questions(here: Session) -> Iterator[Question]:
 
     data, seen = here.settings.data, here.history.site().tiers
     if data is not None:
-        # Addresses are those of the configuration; nobody else's server is asked.
         yield Question(name="lakefs", url=data.endpoint, ask=partial(_lakefs, here, data))
     for name, tier in here.settings.tiers.items():
         if isinstance(tier, S3Tier):

@@ -38,7 +38,7 @@ def _readers(path: Path, access: Reach | None) -> str:
     way = rights_on_the_way(path)
     found, place = readers(way), way[-1]
     said = f"{path} is {place}: {_in_words(found, place)}"
-    # The mode bits of a place with an access list show its mask: names in the list may do more or less.
+    # The group bits of a place with an access list are its mask: names in the list may do more or less.
     if any(one.listed for one in way):
         said += f"; access lists name more: getfacl {shlex.quote(str(path))}"
     if access is None:

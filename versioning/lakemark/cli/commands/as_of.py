@@ -91,7 +91,7 @@ def _heads(here: Session, state: RunState, at: datetime) -> list[dict[str, Any]]
     for repository, branch in sorted(branches_at(state, at)):
         row: dict[str, Any] = {"repository": repository, "branch": branch}
         try:
-            # A branch that a rollback or pin made stays at one commit: it is no head that somebody moved.
+            # A tag or a commit's id: where it is it was at any time, and it has no head.
             if stands_still(here.site, repository, branch):
                 continue
             head = head_at(here.site, repository, branch, at)
