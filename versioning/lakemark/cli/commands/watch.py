@@ -87,13 +87,14 @@ def _serve(here: Session, often: timedelta, *, hints: bool) -> Answer:
     from lakemark.site import site_of
 
     settings = here.settings
-    for why in hold_to_limits(settings):
-        here.warn(why)
     # Held to `limits.bandwidth`: nobody waits for it, and trainers want the rest of the line.
     parts = replace(here.parts, background=True)
     site = site_of(parts, progress=Quiet(), saving=True)
     # A renamed node or tier ends it at once: in each pass it would be refused again, and never heal by itself.
     require_named(for_saving(site)[0])
+    # Before the first thread begins: each takes them from the one that starts it.
+    for why in hold_to_limits(settings):
+        here.warn(why)
     manager = service_manager(here.environ)
     pace = Pacemaker(
         every=often,
