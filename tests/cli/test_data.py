@@ -128,6 +128,16 @@ def test_with_lakefs_down_saving_goes_on(site, free_port, lakefs):
     assert answer["trained_with"]
 
 
+def test_a_run_bound_by_hand_is_pinned_anew_to_its_branch(site, scratch):
+    first = site.ok("run", "open", "r1")["data"][0]
+    site.ok("bind", "r1", "--data", f"{scratch.repository}/{first['commit']}", "--reason", "it is known now")
+    site.ok("run", "open", "r1")
+    scratch.put("main", {"train/4": b"later"})
+    anew = site.ok("run", "open", "r1", "--repin")["data"][0]
+    assert anew["branch"] == first["branch"]
+    assert anew["commit"] != first["commit"]
+
+
 def test_unknown_data_is_3_and_halves_are_2(site, scratch):
     site.ok("run", "open", "r1")
     commit(site, 100)
@@ -136,6 +146,9 @@ def test_unknown_data_is_3_and_halves_are_2(site, scratch):
     refused = site.fails("run", "open", "r1", "--data", f"{scratch.repository}/other")
     assert refused["exit_code"] == 7
     assert f"run open r1 --repin --data {scratch.repository}/other" in refused["advice"]
+    # One part alone could be either: nobody's branch is looked for under a repository's name.
+    for half in (scratch.repository, "main", f"{scratch.repository}/", "/main"):
+        assert site.fails("run", "open", "r2", "--data", half)["exit_code"] == 2
     gone = f"{scratch.repository}/{'0' * 64}"
     assert site.fails("bind", "r1@100", "--data", gone, "--reason", "because")["exit_code"] == 3
     assert site.fails("bind", "r1@100", "--data", gone[:-4], "--reason", "because")["exit_code"] == 2

@@ -148,7 +148,7 @@ def test_run_open_maps_names_reversibly(cli):
     document = cli.ok("run", "open", "Llama 7B")
     assert document["run"] == "x-4c6c616d61203742"
     assert cli.ok("run", "show", "Llama 7B")["written_as"] == "Llama 7B"
-    assert "written as" in cli("run", "show", "x-4c6c616d61203742").out
+    assert "runs/x-4c6c616d61203742" in cli("run", "show", "x-4c6c616d61203742").out
     assert "no record" in cli("ls", "Llama 7B").out
     has(document, ["run", "timeline", "data", "run_file"])
     assert cli.ok("run", "show", "Llama 7B")["run"] == document["run"]

@@ -169,6 +169,17 @@ def test_a_plan_is_applied_where_nobody_has_to_approve(trained):
     assert (trained.home / "back/weights.bin").is_file()
 
 
+def test_where_nobody_has_to_approve_the_next_step_is_to_apply_it(trained):
+    name = trained.ok("rollback", "request", "r1", "--to", 100, *ASK)["rollback"]
+    line = f"lakemark rollback apply {name}"
+    assert f"to apply: {line}" in trained("rollback", "show", name).out
+    assert "approve" not in trained("rollback", "show", name).out
+    (waits,) = [one for one in trained.ok("status")["problems"] if name in one["what"]]
+    assert (waits["colour"], waits["next"]) == ("amber", line)
+    assert "requested and not applied" in waits["what"]
+    assert trained(*line.split()[1:]).code == 0
+
+
 def test_a_plan_that_nobody_requested_needs_approval_elsewhere(trained):
     plan = trained.ok("rollback", "plan", "r1", "--to", "200", *ASK)["plan"]
     trained.settings("required: false", "required: true")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -56,14 +57,21 @@ def test_names_are_shown_as_typed_and_can_be_pasted(cli):
     cli.save(100)
     cli.ok("sweep")
     shown = "x-" + b"Llama 7B".hex()
-    for words in (("run", "ls"), ("status",), ("ls",), ("run", "show", "Llama 7B"), ("sweep", "--dry-run"), ("tiers",)):
+    told = (
+        ("run", "ls"), ("status",), ("ls",), ("run", "show", "Llama 7B"), ("sweep", "--dry-run"), ("tiers",),
+        ("restore", "Llama 7B@100", "--to", "back"), ("show", "Llama 7B@100"), ("as-of", "Llama 7B", "0s"),
+        ("verify", "Llama 7B"), ("run", "close", "Llama 7B", "--reason", "it is over"),
+    )  # fmt: skip
+    for words in told:
         out = cli(*words)
         for text in (out.out, out.err):
-            bare = text.replace(f"runs/{shown}.json", "").replace(f"hot/{shown}/", "")
+            bare = text.replace(f"runs/{shown}", "").replace(f"hot/{shown}/", "")
             assert shown not in bare, (words, bare)
     assert "Llama 7B" in cli("run", "ls").out
     assert "'Llama 7B@100'" in cli("ls").out or "Llama 7B" in cli("ls").out
     assert cli.ok("run", "ls")["runs"][0]["run"] == shown
+    # `git clone -b` wants the branch's own name.
+    assert re.search(rf"^branch in Git +runs/{shown}$", cli("run", "show", "Llama 7B").out, re.MULTILINE)
 
 
 def test_an_exact_name_comes_before_one_that_differs_in_case(cli):

@@ -1,14 +1,17 @@
 """What people read: no word twice, one way of telling time, one line for one dead server, colours on a terminal."""
 
+import ast
 import os
 import pty
 import re
 import subprocess
 import sys
 from datetime import UTC, timedelta
+from pathlib import Path
 
 import pytest
 
+import lakemark
 from lakemark.cli.registry import COMMANDS
 from lakemark.errors import LakemarkError
 from lakemark.model.runs.activity import still_writing
@@ -61,8 +64,14 @@ def test_what_is_configured_to_no_effect_is_noted_by_name(trained):
     assert (one["ok"], one["noted"]) == (True, True)
     assert "notify.webhook" in one["detail"]
     assert "note  unused configuration" in trained("doctor").out
+    assert one["advice"].startswith("Take out notify.webhook:")
     (amber,) = [one for one in trained.ok("status")["problems"] if "notify.webhook" in one["what"]]
     assert amber["colour"] == "amber"
+    trained.settings("webhook: https://example.org/x", "webhook: null")
+    (rest,) = [one for one in trained("doctor", "--json").json["checks"] if one["name"] == "unused configuration"]
+    # What `init` wrote is in use: thinning and admission go by it.
+    assert "retention" in rest["detail"]
+    assert "ake out" not in rest["advice"]
 
 
 def test_a_rhythm_of_seconds_is_told_in_seconds(trained):
@@ -70,7 +79,7 @@ def test_a_rhythm_of_seconds_is_told_in_seconds(trained):
     saved = max(found.instant for found in state.records.values())
     told = still_writing(state, saved + timedelta(seconds=1))
     assert "minutes" not in told
-    assert re.search(r"it saves every \d+s$", told)
+    assert re.search(r"it saves every ([1-9]\d*s|second or more often)$", told)
     assert saved.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ") in told
 
 
@@ -99,9 +108,72 @@ def test_times_have_one_form(trained, someone):
     assert [line for text in told for line in text.splitlines() if re.search(r"\d-\d\dT\d|:\d\d\.\d+Z", line)] == []
 
 
+def sentences(path):
+    """(line, call) of each f-string with a blank in its own words that shows what a bare call answers."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr) and any(
+            isinstance(part, ast.Constant) and " " in part.value for part in node.values
+        ):
+            for part in node.values:
+                if isinstance(part, ast.FormattedValue) and isinstance(part.value, ast.Call):
+                    yield node.lineno, ast.unparse(part.value.func)
+
+
+def test_no_sentence_tells_an_instant_as_documents_do():
+    package = Path(lakemark.__file__).parent
+    found = [f"{path}:{line}" for path in package.rglob("*.py") for line, call in sentences(path) if call == "to_text"]
+    assert found == []
+
+
+def test_when_a_record_expires_is_told_as_other_times(trained):
+    trained.settings("    keep_last: 5\n", "    keep_last: 1\n    keep_for: 7d\n")
+    for rule in ("hourly: 24", "daily: 30", "weekly: 12", "monthly: 12", "every_steps: 10000", "best: {"):
+        trained.settings(f"    {rule}", f"    # {rule}")
+    shown = trained("show", "r1@100").out
+    assert re.search(r"^expires +\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ$", shown, re.MULTILINE), shown
+
+
+def test_spans_of_the_configuration_are_told_as_it_writes_them(shared):
+    told = shared("tiers", "--explain").out
+    assert "settled for 10m" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [("run ls", "no run"), ("ls", "no record"), ("rollback ls", "no rollback"), ("pins", "no pin")]
+)
+def test_where_there_is_nothing_that_is_said(cli, words, said):
+    assert cli(*words.split()).out == f"{said}\n"
+
+
+def test_what_waits_for_its_time_is_one_line_of_a_sweep(trained):
+    trained.settings("keep_last: 3                # the newest", "keep_last: 1                # the newest")
+    pending = trained.ok("sweep")["pending"]
+    assert len(pending) == 2
+    (line,) = [one for one in trained("sweep").out.splitlines() if "settle" in one]
+    assert line.startswith("later r1@")
+    assert "and 1 more" in line
+
+
+def test_a_site_without_data_knows_what_a_record_was_trained_with(shared):
+    assert re.search(r"^trained with +this site versions none$", shared("as-of", "r1", "0s").out, re.MULTILINE)
+
+
+def test_a_tier_s_next_step_is_one_that_can_be_done(trained):
+    trained.tier("usb: {class: cold, kind: directory, path: usb}")
+    (new,) = [one for one in trained.ok("status")["problems"] if "the tier usb" in one["what"]]
+    assert new["next"] == "lakemark tier init usb"
+    assert trained(*new["next"].split()[1:]).code == 0
+    (trained.home / "usb/lakemark-tier.json").unlink()
+    (gone,) = [one for one in trained("status", "--json").json["problems"] if "the tier usb" in one["what"]]
+    # The ledger knows it: it is never claimed anew.
+    assert "absent" in gone["what"]
+    assert "tier init" not in gone["next"]
+
+
 def test_servers_that_nobody_started_yet_are_started_by_up(empty):
     empty.ok("init", ".", "--profile", "laptop")
     done = empty("status", "--json")
+    assert {one["next"] for one in done.json["problems"]} == {"lakemark up"}
     away = [one for one in done.json["problems"] if "does not answer" in one["what"]]
     assert [one["next"] for one in away] == ["lakemark up"] * 3
     for one in away:

@@ -250,7 +250,7 @@ def test_a_second_person_may_at_once():
 def test_the_same_person_only_after_a_while(approver):
     _, plan, request = requested()
     assert "a second person" in asked(request, approver, plan)
-    assert "from 2026-11-01T05:15" in asked(request, approver, plan, minutes=14)
+    assert "from 2026-11-01 05:15" in asked(request, approver, plan, minutes=14)
     assert asked(request, approver, plan, minutes=15) is None
     assert "a second person" in asked(request, approver, plan, minutes=600, alone_after=None)
 

@@ -14,7 +14,7 @@ from lakemark.index.states import from_row, micros
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.timeline import forked_from, segments
 from lakemark.model.values import outside
-from lakemark.model.values.instants import to_text
+from lakemark.model.values.wording import instant as told
 
 _STATES: Final = (
     "SELECT r.state, e.record, r.recorded, r.branch, r.sequence FROM records r "
@@ -150,9 +150,9 @@ def as_of(connection: sqlite3.Connection, line: Line, at: datetime, *, known_the
         return found
     run = line.state.run
     oldest = _oldest(connection, line)
-    tail = f"the oldest is step {oldest.record.step} of {to_text(oldest.instant)}" if oldest else "it has none at all"
+    tail = f"the oldest is step {oldest.record.step} of {told(oldest.instant)}" if oldest else "it has none at all"
     raise NoRecordAsOf(
-        f"{run} has no record at or before {to_text(at)} in its lineage; {tail}",
+        f"{run} has no record at or before {told(at)} in its lineage; {tail}",
         advice=f"List what there is with `lakemark ls {run} --all-timelines`.",
     )
 

@@ -28,7 +28,9 @@ _SLOW_FSYNC_SECONDS = 0.5
 def examinations(here: Session) -> Iterator[Examination]:
     """In the order a person would look."""
     yield Examination(name="configuration", run=lambda: str(here.parts.loaded.file))
-    yield Examination(name="unused configuration", run=partial(_unused, here), advice="Take it out, or know it.")
+    idle = list(unused(here.parts.loaded))
+    known = f"Take out {', '.join(idle)}: nobody should count on it." if idle else "Leave it; keep room for what stays."
+    yield Examination(name="unused configuration", run=partial(_unused, here), advice=known)
     yield Examination(name="ledger", run=partial(_ledger, here), advice="Make it with `lakemark init`.")
     yield Examination(
         name="fsync", run=partial(_fsync, here), advice="Put the ledger on a disk whose fsync means what it says."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from lakemark.cli.commands.records import no_data
 from lakemark.cli.output import instant, pairs, short
 from lakemark.cli.session import Answer, Session, session
 from lakemark.errors import LakemarkError
@@ -50,7 +51,7 @@ def as_of(run: str, when: str, /) -> Answer:
             ("latest", _text(found)),
             ("known then", _text(known) if known else "no record"),
             *(("trained with", f"{ref.repository}@{ref.commit} ({ref.evidence})") for ref in found.record.data),
-            ("trained with", "" if found.record.data else "not known"),
+            ("trained with", "" if found.record.data else no_data()),
             *(("branch head", _head_text(one)) for one in heads),
             *(("alias", f"{one['alias']} {short(one['record'])}") for one in aliases),
         ]

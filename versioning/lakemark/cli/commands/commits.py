@@ -115,7 +115,9 @@ def _pending(here: Session, run: str, step: int, why: str) -> Answer:
     document = {"pending": True, "record": None, "run": run, "step": step, "why": why}
     return Answer(
         document=document,
-        lines=[f"{run}@{step} is sealed and durable, and waits for its entry: lakemark ledger recover --dry-run"],
+        lines=[
+            plain(f"{run}@{step} is sealed and durable, and waits for its entry: lakemark ledger recover --dry-run")
+        ],
     )
 
 
@@ -210,7 +212,7 @@ def bind(
     document = {"run": run, "record": None, "records": views, "data": [{"repository": repository, "commit": commit}]}
     lines = [f"{len(bound)} record(s) of {run} are bound to {repository}@{short(commit)}"]
     lines += [f"{run} is bound to it from now on"] if to is None else []
-    return Answer(document=document, lines=lines)
+    return Answer(document=document, lines=[plain(line) for line in lines])
 
 
 def sweep(*, dry_run: bool = False) -> Answer:
@@ -378,7 +380,14 @@ def _swept_view(here: Session, swept: Swept) -> dict[str, Any]:
 def _waiting_lines(swept: Swept) -> Iterator[str]:
     """Of several things that wait for the same, it is said once what to do."""
     said = {""}
+    planned = [one for one in swept.pending if one.planned]
+    if planned:
+        # Nothing is wrong with them, and there may be one for each record and tier: `--json` has all.
+        more = f"; and {len(planned) - 1} more that wait for their time" if planned[1:] else ""
+        yield f"later {planned[0].what}: {planned[0].why}{more}"
     for one in swept.pending:
+        if one.planned:
+            continue
         yield f"waits {one.what}: {one.why}"
         if one.next not in said and not one.transient:
             yield f"  {one.next}"

@@ -182,7 +182,7 @@ def _restored_alone(text: str, tier_path: Path, *, to: Path, dry_run: bool) -> A
         "verified": True,
     }
     lines = [
-        f"{record.run}@{record.step} ({short(record.id)}) is in {plain(restored.path)}",
+        plain(f"{record.run}@{record.step} ({short(record.id)}) is in {restored.path}"),
         f"{size(restored.size_bytes)} in {seconds:g} s, {files} file(s) from {plain(where)}; its id and every byte were compared",
     ]
     return Answer(document=document, lines=lines)
@@ -233,7 +233,7 @@ def _restored(found: RecordState, done: RestoredRecord, *, seconds: float, roles
     }
     told = ", ".join(f"{one['files']} file(s) from {one['tier']}" for one in sources)
     lines = [
-        f"{shown(found)} is in {plain(done.restored.path)}",
+        plain(f"{shown(found)} is in {done.restored.path}"),
         f"{size(done.restored.size_bytes)} in {seconds:g} s, {told}",
         *_compared(done, roles),
         *(role_lines(done.roles) if not roles else _only(done.roles, roles)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakemark.cli.output import short, table
+from lakemark.cli.output import short, table, told
 from lakemark.cli.session import Answer, Session, session
 from lakemark.model.views import pin_views
 
@@ -44,12 +44,14 @@ def pins() -> Answer:
             f"{row['repository']}@{short(row['commit'])}",
             row["strength"] or "not known",
             row["state"],
-            row["since"],
+            told(str(row["since"])),
             _needed(row["needed_by"]),
         )
         for row in rows
     ]
-    return Answer(document={"pins": rows}, lines=table(("data", "strength", "", "since", "needed by"), shown))
+    return Answer(
+        document={"pins": rows}, lines=table(("data", "strength", "", "since", "needed by"), shown) or ["no pin"]
+    )
 
 
 def _seen(here: Session) -> dict[str, PinSeen]:

@@ -180,14 +180,14 @@ def record_lines(found: RecordState, view: Mapping[str, object], *, git_commit: 
             ("roles", ", ".join(record.roles)),
             ("resumable", {None: "not known", True: "yes", False: f"no: {', '.join(record.gaps)}"}[record.resumable]),
             *(("data", f"{ref.repository}@{ref.commit} ({ref.branch or '-'}, {ref.evidence})") for ref in record.data),
-            ("data", "" if record.data else _no_data()),
+            ("data", "" if record.data else no_data()),
             ("code", f"{record.code.repository}@{record.code.commit}" if record.code else None),
             ("metrics", ", ".join(f"{name}={value:g}" for name, value in sorted(record.metrics.items()))),
             ("parent", short(record.parent) if record.parent else None),
             *(("replica", _replica_text(replica)) for replica in found.replicas.values()),
             ("safe since", view["safe_at"] and told(str(view["safe_at"]))),
             ("kept by", "; ".join(str(why) for why in _listed(view["kept_by"]))),
-            ("expires", view["expires_at"]),
+            ("expires", view["expires_at"] and told(str(view["expires_at"]))),
             ("state", marks(found)),
             ("git commit", git_commit),
         ]
@@ -265,7 +265,8 @@ def _listed(value: object) -> list[object]:
     return list(value) if isinstance(value, list | tuple) else []
 
 
-def _no_data() -> str:
+def no_data() -> str:
+    """What is said of a record without data: that the site versions none, or that nobody knows and what to do."""
     here = session()
     if here.settings.data is None:
         return "this site versions none"

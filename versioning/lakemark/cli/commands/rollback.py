@@ -151,7 +151,9 @@ def list_rollbacks(run: str | None = None, /) -> Answer:
         for state in found
     ]
     heads = ("rollback", "run", "state", "to step", "requested", "by", "reason")
-    return Answer(document={"rollbacks": [rollback_view(state) for state in found]}, lines=table(heads, rows))
+    return Answer(
+        document={"rollbacks": [rollback_view(state) for state in found]}, lines=table(heads, rows) or ["no rollback"]
+    )
 
 
 def show_rollback(identity: str, /) -> Answer:
@@ -196,13 +198,14 @@ def rollback_lines(here: Session, state: RollbackState, url: str | None) -> list
     """A rollback for people: what became of it, its plan, and what can be done next."""
     rows = [("rollback", f"{state.id} is {state.state}"), *became(state), ("page", url or "")]
     lines = [*pairs(rows), "", *told(here, _made(state), state)]
+    # An approval ends with its plan: data and records may have gone on since.
+    ready = state.state == "approved" or (state.state == "requested" and not here.settings.approval.required)
     # By this clock: that it expired is no entry, so the state alone does not say it.
-    if state.state == "requested" and here.now < state.expires_at:
+    if ready and here.now < state.expires_at:
+        lines.append(here.advised(f"to apply: lakemark rollback apply {state.id}"))
+    elif state.state == "requested" and here.now < state.expires_at:
         lines.append(here.advised(f"to approve: lakemark rollback approve {state.id} --digest {state.digest[:12]}"))
         lines.append(here.advised(f"to refuse: lakemark rollback refuse {state.id} --reason '…'"))
-    # An approval ends with its plan: data and records may have gone on since.
-    elif state.state == "approved" and here.now < state.expires_at:
-        lines.append(here.advised(f"to apply: lakemark rollback apply {state.id}"))
     return lines
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from lakemark.cli.options import Reason, Whole, absolute, require_kept
-from lakemark.cli.output import ago, instant, pairs, short, table, told
+from lakemark.cli.output import ago, instant, pairs, plain, short, table, told
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.cli.watchable import require_alone, require_watchable
 from lakemark.errors import Refused, Usage, quoted
@@ -154,7 +154,9 @@ def list_runs() -> Answer:
         for state, newest in states
     ]
     document = {"runs": [_summary(here, state, newest) for state, newest in states]}
-    return Answer(document=document, lines=table(("run", "", "timeline", "records", "step", "saved"), rows))
+    return Answer(
+        document=document, lines=table(("run", "", "timeline", "records", "step", "saved"), rows) or ["no run"]
+    )
 
 
 def show_run(run: str, /) -> Answer:
@@ -314,7 +316,7 @@ def _after(here: Session, name: str) -> Answer:
     here.history.index.catch_up(here.parts.ledger)
     newest = here.history.index.latest(name)
     word = "closed" if state.closed else "open"
-    return Answer(document=_summary(here, state, newest), lines=[f"{name} is {word}"])
+    return Answer(document=_summary(here, state, newest), lines=[plain(f"{name} is {word}")])
 
 
 def _summary(here: Session, state: RunState, newest: RecordState | None) -> dict[str, Any]:
@@ -348,7 +350,7 @@ def _run_lines(
     head = pairs(
         [
             ("run", f"{state.run} ({'closed' if state.closed else 'open'}), timeline {state.timeline}"),
-            ("written as", original(state.run) if original(state.run) != state.run else None),
+            ("branch in Git", f"runs/{state.run}"),
             ("records", str(here.history.index.count(state.run))),
             *(
                 ("data", f"{ref.uri} (branch {ref.branch})" if ref.branch else ref.uri)
@@ -363,7 +365,9 @@ def _run_lines(
         (one["timeline"], _fork_text(one["fork"]), one["opened_by"], told(one["opened_at"]), one["records"])
         for one in timelines
     ]
-    pinned = [(f"{one['repository']}@{short(one['commit'])}", one["pin"], one["state"], one["since"]) for one in pins]
+    pinned = [
+        (f"{one['repository']}@{short(one['commit'])}", one["pin"], one["state"], told(one["since"])) for one in pins
+    ]
     return [
         *head,
         "",

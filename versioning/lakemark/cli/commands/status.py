@@ -236,13 +236,14 @@ def _started(here: Session) -> Iterator[ServerSeen]:
 
 def _places(here: Session) -> Iterator[PlaceSeen]:
     """Tiers on this machine's file systems; those behind a server are `servers_of`'s, if the ledger knows them."""
-    from lakemark.settings import DirectoryTier, HotTree
+    from lakemark.settings import DirectoryTier, HotTree, is_loopback
 
     seen = here.history.site().tiers
     for name, tier in here.settings.tiers.items():
         if not isinstance(tier, HotTree | DirectoryTier):
             if name not in seen or seen[name].retired:
-                yield PlaceSeen(name=name, state="not registered in the ledger")
+                claim = "lakemark up" if here.settings.sandbox.s3 and is_loopback(tier.endpoint) else None
+                yield PlaceSeen(name=name, state="not registered in the ledger", claim=claim)
             continue
         hot = isinstance(tier, HotTree)
         # A reader has no hot: what it calls so is no place of the site.
@@ -442,6 +443,7 @@ def _rules(here: Session, states: Iterable[RunState]) -> Rules:
         domains=domains,
         copies=settings.copies,
         data=settings.data is not None,
+        approval=settings.approval.required,
         directories=directories,
         written_at={run: at for run, at in written.items() if at is not None},
     )

@@ -8,6 +8,7 @@ from lakemark.cli.output import short, size, table
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.errors import LakemarkError, Misconfigured, StoreUnavailable
 from lakemark.model.ledger.site import SiteState
+from lakemark.model.values.instants import duration_text
 
 if TYPE_CHECKING:
     from lakemark.ports import CheckpointStore
@@ -209,5 +210,5 @@ def _residence(here: Session, name: str) -> str:
     if rules is None or (rules.keep_last is None and rules.keep_for is None):
         return "what comes here stays until retention takes it"
     parts = [f"the {rules.keep_last} newest stay"] if rules.keep_last is not None else []
-    parts += [f"younger than {rules.keep_for} stays"] if rules.keep_for is not None else []
-    return f"{', '.join(parts)}; a slower replica must have settled for {rules.settle}"
+    parts += [f"younger than {duration_text(rules.keep_for)} stays"] if rules.keep_for is not None else []
+    return f"{', '.join(parts)}; a slower replica must have settled for {duration_text(rules.settle)}"

@@ -1,6 +1,6 @@
 """Which files of a framework name its newest checkpoint, and what they must say once training goes on from another one.
 
-Decisions only: what lies there is handed in. Sources: the frameworks' own loaders and savers, as docs/formats.md lists them.
+Decisions only: what lies there is handed in. Sources: the frameworks' own loaders and savers; docs/resuming.md tells people.
 A pointer that a framework needs to find any checkpoint at all is made where there was none (DeepSpeed, Megatron,
 TensorFlow, Composer, NeMo 2, fairseq); a convenience such as Lightning's `last.ckpt` only where there was one.
 """

@@ -13,7 +13,7 @@ from lakemark.model.checkpoints.record import DataKind, Evidence
 from lakemark.model.ledger.entry import Means
 from lakemark.model.ledger.run import RecordState, RollbackState, RunState
 from lakemark.model.runs.timeline import lineage
-from lakemark.model.values.instants import to_text
+from lakemark.model.values.wording import instant
 
 __all__ = [
     "Affected",
@@ -153,11 +153,11 @@ def may_approve(
     opens = None if alone_after is None else request.requested_at + alone_after
     rules = (
         (request.state != "requested", f"the rollback {request.id} is {request.state} already"),
-        (now >= request.expires_at, f"the rollback {request.id} expired at {to_text(request.expires_at)}"),
+        (now >= request.expires_at, f"the rollback {request.id} expired at {instant(request.expires_at)}"),
         (
             # By a clock that was set back an expired request would live again.
             now < request.requested_at - timedelta(minutes=5),
-            f"this clock is behind the request, which was made at {to_text(request.requested_at)}",
+            f"this clock is behind the request, which was made at {instant(request.requested_at)}",
         ),
         (
             # What was read and what was requested must be the same decisions.
@@ -169,7 +169,7 @@ def may_approve(
         (
             alone(request, approver) and (opens is None or now < opens),
             f"{request.requester} asked for it: a second person must approve"
-            + (f", or the same one from {to_text(opens)}" if opens else ""),
+            + (f", or the same one from {instant(opens)}" if opens else ""),
         ),
     )
     return next((why for broken, why in rules if broken), None)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Self
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.fields import Fields
 from lakemark.model.values.instants import to_text
+from lakemark.model.values.wording import instant
 
 SMALL_BYTES: Final = 2**20
 """A copy of this size is sent whole each time: one file and Git alone then bring all of it back."""
@@ -57,7 +58,7 @@ def sending(sent: Sent | None, *, now: datetime, stands: bool, small_bytes: int 
         return Sending(whole=True, why="it is small")
     # From the future it is by a clock that was wrong: nobody knows then how old it is.
     if not timedelta(0) <= now - sent.at < AT_LEAST_EVERY:
-        return Sending(whole=True, why=f"the whole copy is of {to_text(sent.at)}")
+        return Sending(whole=True, why=f"the whole copy is of {instant(sent.at)}")
     if sent.more_bytes >= sent.size_bytes:
         return Sending(whole=True, why="what went on from the whole copy came to its size")
     return Sending(whole=False, why="a whole copy stands there")

@@ -33,7 +33,8 @@ def still_writing(state: RunState, now: datetime) -> str | None:
     usual = max(timedelta(seconds=median(steps)), _AT_LEAST) if steps else _AT_LEAST
     if now - saved[-1] >= _INTERVALS * usual:
         return None
-    rhythm = f"it saves every {ago(timedelta(seconds=median(steps)))}" if steps else "it is its only one"
+    often = "second or more often" if steps and median(steps) < 1 else ago(timedelta(seconds=median(steps or [0])))
+    rhythm = f"it saves every {often}" if steps else "it is its only one"
     return f"its last save was at {instant(saved[-1])}, and {rhythm}"
 
 

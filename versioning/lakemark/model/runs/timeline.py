@@ -7,7 +7,7 @@ from datetime import datetime
 
 from lakemark.errors import NoRecordAsOf
 from lakemark.model.ledger.run import RecordState, RunState
-from lakemark.model.values.instants import to_text
+from lakemark.model.values.wording import instant
 
 
 def segments(state: RunState, timeline: int | None = None) -> Iterator[tuple[int, int | None]]:
@@ -69,10 +69,10 @@ def as_of(state: RunState, at: datetime, timeline: int | None = None, *, known_t
         if oldest is None or found.instant < oldest.instant:
             oldest = found
     tail = (
-        f"; the oldest is step {oldest.record.step} of {to_text(oldest.instant)}" if oldest else "; it has none at all"
+        f"; the oldest is step {oldest.record.step} of {instant(oldest.instant)}" if oldest else "; it has none at all"
     )
     raise NoRecordAsOf(
-        f"{state.run} has no record at or before {to_text(at)} in its lineage{tail}",
+        f"{state.run} has no record at or before {instant(at)} in its lineage{tail}",
         advice=f"List what there is with `lakemark ls {state.run} --all-timelines`.",
     )
 

@@ -30,7 +30,8 @@ from lakemark.model.tiers.residence import (
     Waiting,
 )
 from lakemark.model.tiers.retention import best_of, holds
-from lakemark.model.values.instants import duration_text, to_text
+from lakemark.model.values.instants import duration_text
+from lakemark.model.values.wording import instant
 
 __all__ = [
     "ADMIT_ALL",
@@ -146,7 +147,7 @@ def _blocked(state: RunState, now: datetime) -> str | None:
 def behind(state: RunState, now: datetime) -> str | None:
     """That this node's clock is behind what the ledger was written at, in words; nothing is deleted then."""
     if state.written_at is not None and state.written_at > now + SKEW:
-        return f"this clock is behind the ledger, which was written at {to_text(state.written_at)}"
+        return f"this clock is behind the ledger, which was written at {instant(state.written_at)}"
     return None
 
 
@@ -285,7 +286,7 @@ def _survivor(plan: _Plan, found: RecordState, tier: Tier, gone: set[str]) -> Re
         if not _settled(replica, settle, plan.now):
             # It changes by itself: what waits so is no trouble to tell people of.
             due = replica.replicated_at + settle
-            _wait(plan, found, tier, f"{replica.place.tier} settles until {to_text(due)}", until=due)
+            _wait(plan, found, tier, f"{replica.place.tier} settles until {instant(due)}", until=due)
     return None
 
 

@@ -15,7 +15,8 @@ from zoneinfo import ZoneInfo
 
 from lakemark.model.ledger.entry import Clock
 from lakemark.model.ledger.run import RecordState
-from lakemark.model.values.instants import duration_text, to_text
+from lakemark.model.values.instants import duration_text
+from lakemark.model.values.wording import instant
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -162,9 +163,9 @@ def _unconditional(found: RecordState, reasons: _Reasons, *, now: datetime, prot
         if found.held_until is None:
             reasons.lasting.append(text)
         else:
-            reasons.ending.append((f"{text} (until {to_text(found.held_until)})", found.held_until))
+            reasons.ending.append((f"{text} (until {instant(found.held_until)})", found.held_until))
     if found.instant > now:
-        reasons.lasting.append(f"dated {to_text(found.instant)}, in the future of this clock")
+        reasons.lasting.append(f"dated {instant(found.instant)}, in the future of this clock")
     if found.clock == Clock.SUSPECT:
         # Its age may be anything: it goes when somebody says so, not by a rule.
         reasons.lasting.append("recorded while its node's clock was suspect: its age is not known")

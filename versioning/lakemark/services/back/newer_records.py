@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lakemark.errors import Refused
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
 from lakemark.model.runs.timeline import forked_from, segments, usable
-from lakemark.model.values.instants import to_text
+from lakemark.model.values.wording import instant
 from lakemark.ports import Site
 from lakemark.services.tiers.verify import look, record_looks
 
@@ -116,7 +116,7 @@ def _shown(found: RecordState) -> str:
 
 def _state_of(replica: Replica) -> str:
     said = "damaged" if replica.damaged else "suspect"
-    return f"{said} {_place(replica.place)}, last right at {to_text(replica.verified_at)}"
+    return f"{said} {_place(replica.place)}, last right at {instant(replica.verified_at)}"
 
 
 def _place(place: Place) -> str:

@@ -11,6 +11,7 @@ from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.site import SiteState
 from lakemark.model.values.data_ids import is_commit_id
 from lakemark.model.values.instants import to_text
+from lakemark.model.values.wording import instant as told
 from lakemark.ports import DataVersions, HeadAt, Site
 from lakemark.services.data.pins import versions
 from lakemark.services.ledger import Settled
@@ -86,8 +87,8 @@ def head_at(site: Site, repository: str, branch: str, at: datetime) -> HeadAt:
     until = later[0].last_looked_at if later else looked
     if until is not None and at <= until:
         return HeadAt(commit=seen.commit, precision="observed")
-    end = to_text(later[0].observed_at) if later else "now"
-    start = to_text(until or seen.observed_at)
+    end = told(later[0].observed_at) if later else "now"
+    start = told(until or seen.observed_at)
     return HeadAt(commit=seen.commit, precision=f"observed; may have moved between {start} and {end}")
 
 

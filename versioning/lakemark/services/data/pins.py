@@ -15,6 +15,7 @@ from lakemark.model.checkpoints.record import DataKind, DataRef
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import Pin, SiteState
+from lakemark.model.values.instants import duration_text
 from lakemark.ports import DataVersions, MadePin, PinAsked, PinSeen, Site, Strength
 from lakemark.services.ledger import Settled, require_deletable, still
 from lakemark.services.soundness import require_sound
@@ -255,7 +256,7 @@ def _wanted(site: Site, repository: str, commit: str, *, run: str | None) -> Pin
 def _unpin(site: Site, data: DataVersions, pin: Pin) -> list[str]:
     """Nothing where somebody needs it again since."""
     # Forgotten before it is unmade: an entry that says `pinned` must never outlive the branch.
-    if not _append(site, "unpinned", pin, reason=f"nothing needed it for {site.policies.grace}"):
+    if not _append(site, "unpinned", pin, reason=f"nothing needed it for {duration_text(site.policies.grace)}"):
         return []
     site.progress.step("pin.forgotten")
     _remove(site, data, pin)

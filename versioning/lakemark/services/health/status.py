@@ -24,6 +24,7 @@ RED = "red"
 AMBER = "amber"
 _STALE = timedelta(minutes=1)
 _TROUBLES = 5
+_PLACE = "Mount it, or mend where lakemark.yaml says it is; `lakemark doctor` says more."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +42,14 @@ class PlaceSeen:
     """A tier's place as it was found. state: `present`, or why it is not. full: that nothing more lands there.
 
     misnamed: what to do, where the ledger knows the place under another name: everything there is refused meanwhile.
-    broken: what to do, where it is there and can't be read.
+    broken: what to do, where it is there and can't be read. claim: what claims a place that is new.
     """
 
     name: str
     state: str
     misnamed: str | None = None
     broken: str | None = None
+    claim: str | None = None
     removable: bool = False
     full: str | None = None
 
@@ -106,8 +108,8 @@ class WatchSeen:
 class Rules:
     """domains: failure domain of each shared tier. data: whether the site versions its data.
 
-    directories: run -> its watched directory on this node. written_at: run -> when anything there was written last; runs
-    whose directory is not there have none.
+    approval: whether it asks for a second person. directories: run -> its watched directory on this node. written_at: run ->
+    when anything there was written last; runs whose directory is not there have none.
     """
 
     now: datetime
@@ -116,6 +118,7 @@ class Rules:
     domains: Mapping[str, str]
     copies: int
     data: bool
+    approval: bool = True
     directories: Mapping[str, str] = field(default_factory=dict)
     written_at: Mapping[str, datetime] = field(default_factory=dict)
 
@@ -169,7 +172,8 @@ def problems_around(
             new = place.state.startswith("not registered")
             colour = AMBER if new or (place.removable and not place.state.startswith("another")) else RED
             what = f"the tier {place.name} is {place.state}"
-            advice = f"Mount it; if it is new: lakemark tier init {place.name}. `lakemark doctor` says more."
+            # One that the ledger knows is never claimed anew: `tier init` would be refused.
+            advice = (place.claim or f"lakemark tier init {place.name}") if new else _PLACE
             yield Problem(colour=colour, what=what, next=advice)
         if place.full is not None:
             what = f"nothing new lands in {place.name}: {place.full}"
@@ -371,12 +375,12 @@ def _rollbacks(state: RunState, rules: Rules) -> Iterator[Problem]:
             advice = "Request it again, if it is still wanted."
             what = f"the rollback {request.id} of {state.run} expired while it was {request.state}"
             yield Problem(colour=AMBER, what=what, since=request.expires_at, next=advice)
-        elif request.state == "requested":
+        elif request.state == "requested" and rules.approval:
             advice = f"lakemark rollback approve {request.id} --digest {request.digest[:12]}"
             what = f"the rollback {request.id} of {state.run} waits for approval"
             yield Problem(colour=AMBER, what=what, since=request.requested_at, next=advice)
         else:
-            what = f"the rollback {request.id} of {state.run} is approved and not applied"
+            what = f"the rollback {request.id} of {state.run} is {request.state} and not applied"
             yield Problem(
                 colour=AMBER, what=what, since=request.requested_at, next=f"lakemark rollback apply {request.id}"
             )

@@ -80,7 +80,7 @@ def open_run(site: Site, asked: Opening) -> Opened:
         )
     fresh = not state.exists or asked.repin
     # A run that is open reads what it was opened on, wherever the branch is by now.
-    data = _resolve(site, asked) if fresh else _current(site, state, asked)
+    data = _resolve(site, asked) if fresh else _current(state, asked)
     # Pinned before the run says that it reads it: between the two the server may collect what nothing names.
     made = _kept(site, asked, data, known=not fresh)
     if fresh or _unwatched(site, state, asked) or _without_more(state, asked):
@@ -117,7 +117,7 @@ def _kept(site: Site, asked: Opening, data: Sequence[DataRef], *, known: bool) -
 def would_read(site: Site, asked: Opening) -> tuple[DataRef, ...]:
     """The data that opening would read. Changes nothing; raises as `open_run` does."""
     state = site.ledger.run(asked.run)
-    return _resolve(site, asked) if not state.exists or asked.repin else _current(site, state, asked)
+    return _resolve(site, asked) if not state.exists or asked.repin else _current(state, asked)
 
 
 def write_run_file(site: Site, run: str, *, attempt: str, resume: dict[str, JSON] | None = None) -> Path:
@@ -162,7 +162,7 @@ def _resolve(site: Site, asked: Opening) -> tuple[DataRef, ...]:
         return ()
     found: list[DataRef] = []
     for text in asked.data or _defaults(site, asked):
-        repository, branch = _branch(site, text)
+        repository, branch = _branch(text)
         commit = pins.versions(site).resolve(repository, branch)
         found.append(DataRef(repository=repository, branch=branch, commit=commit.id, from_step=asked.at_step))
     return tuple(found)
@@ -171,27 +171,32 @@ def _resolve(site: Site, asked: Opening) -> tuple[DataRef, ...]:
 def _defaults(site: Site, asked: Opening) -> list[str]:
     state = site.ledger.run(asked.run)
     if state.interval is not None and state.interval.data:
-        return [f"{ref.repository}/{ref.branch}" for ref in state.interval.data]
+        return [f"{ref.repository}/{ref.branch or _read_before(state, ref)}" for ref in state.interval.data]
     watched = [one.data for one in site.watch if one.data and one.directory(asked.run) is not None]
     if watched:
         return watched[:1]
     return [f"{site.default_repository}/{site.default_branch}"] if site.default_repository else []
 
 
-def _branch(site: Site, text: str) -> tuple[str, str]:
+def _read_before(state: RunState, said: DataRef) -> str:
+    """The branch that the run read before somebody said by hand which commit it was; without one, that commit."""
+    refs = (ref for interval in reversed(state.intervals) for ref in interval.data if ref.repository == said.repository)
+    return next((ref.branch for ref in refs if ref.branch), said.commit)
+
+
+def _branch(text: str) -> tuple[str, str]:
     """(repository, branch): the first part is the repository, all the rest the branch, tag or commit. Raises Usage."""
-    first, slash, rest = text.partition("/")
-    repository, branch = (first, rest) if slash else (site.default_repository, first)
+    repository, _, branch = text.partition("/")
     if not repository or not branch:
         raise Usage(f"--data {text!r} is not REPOSITORY/BRANCH", advice="For example: --data data/main")
     return repository, branch
 
 
-def _current(site: Site, state: RunState, asked: Opening) -> tuple[DataRef, ...]:
+def _current(state: RunState, asked: Opening) -> tuple[DataRef, ...]:
     """What the open run reads. Refused where other data is asked for: that is a new interval, which is said on purpose."""
     interval = state.interval
     data = interval.data if interval else ()
-    if asked.data and [_branch(site, text) for text in asked.data] != [(ref.repository, ref.branch) for ref in data]:
+    if asked.data and [_branch(text) for text in asked.data] != [(ref.repository, ref.branch) for ref in data]:
         shown = ", ".join(f"{ref.repository}/{ref.branch or ref.commit[:12]}" for ref in data) or "no data"
         wanted = " ".join(asked.data)
         raise Refused(

@@ -13,6 +13,7 @@ from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
 from lakemark.model.tiers.residence import CLASSES, Release
 from lakemark.model.values.instants import to_text
+from lakemark.model.values.wording import instant
 from lakemark.ports import Checkpoint, CheckpointStore, Site
 from lakemark.ports.store import Listing
 from lakemark.services.ledger import (
@@ -157,7 +158,7 @@ def _proven(site: Site, run: str, one: Release, *, leaving: Collection[Place]) -
         good = [seen.place for seen in looks if seen.ok and site.store(seen.place).expires() is None]
         # Two copies on one disk array are lost together: domains are counted.
         if len({site.store(place).domain for place in good}) >= needed:
-            why = f"{one.why}; {good[0].tier} was read back at {to_text(site.now())}"
+            why = f"{one.why}; {good[0].tier} was read back at {instant(site.now())}"
             chosen = replace(one, survivor=good[0], why=why)
             return _Proven(release=chosen, looks=tuple(seen for seen in looks if seen.error is None), at=at)
     record_looks(site, run, [seen for seen in looks if seen.error is None])
@@ -193,7 +194,7 @@ def _survivors(site: Site, found: RecordState, leaving_from: Place, *, leaving: 
     if others and len(late) == len(others) and residence:
         due = min(r.replicated_at for r in late) + residence.settle
         raise Refused(
-            f"the other replicas of {found.record.run}@{found.record.step} settle until {to_text(due)}",
+            f"the other replicas of {found.record.run}@{found.record.step} settle until {instant(due)}",
             advice="Try again after that: a store that loses power may still lose what it just took.",
         )
     settled = [replica for replica in others if replica not in late]
