@@ -19,6 +19,7 @@ from lakemark.services.tiers.release import release
 from lakemark.services.tiers.replicate import replicate
 from tests.services.crashing import At, Killed
 from tests.services.world import POLICIES, RUN
+from tests.support.memory.stores import MemoryStore
 
 WARM_PLACE = Place(tier="warm")
 
@@ -270,3 +271,26 @@ def test_a_data_history_that_was_edited_is_a_violation(world, saved):
     commits[commit] = replace(true, message="another truth")
     found = [one for one in violations(world.site()) if one.rule == "edited"]
     assert [commit in one.why for one in found] == [True]
+
+
+class ListedBefore(MemoryStore):
+    """Something comes, and something goes, between its listing and whatever is asked next."""
+
+    then = None
+
+    def records(self):
+        listed = super().records()
+        if self.then is not None:
+            then, self.then = self.then, None
+            then()
+        return listed
+
+
+def test_a_replica_that_came_while_a_tier_was_listed_is_no_violation(world, saved):
+    site = world.site()
+    cold = ListedBefore(world.shelves["cold"], name="cold", tier_class="cold", domain="hdd")
+    cold.then = lambda: replicate(site, RUN, saved, to="cold")
+    assert list(violations(replace(site, tiers={**site.tiers, "cold": cold}))) == []
+    assert Place(tier="cold") in world.at(100).replicas
+    del world.shelves["cold"].markers[saved]
+    assert [(one.rule, one.what[:9]) for one in violations(site)] == [("claimed", f"{RUN}@100"[:9])]

@@ -48,8 +48,9 @@ class LocalWorkspace:
     def move_aside(self, paths: Iterable[Path], into: Path) -> tuple[Path, ...]:
         with os_errors(into):
             make_directories(into)
-            moved = tuple(_moved(path, into) for path in paths)
-            for folder in {into, *(path.parent for path in paths)}:
+            leaving = tuple(paths)
+            moved = tuple(_moved(path, into) for path in leaving)
+            for folder in {into, *(path.parent for path in leaving)}:
                 fsync_directory(folder)
         return moved
 

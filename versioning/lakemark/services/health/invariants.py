@@ -159,6 +159,8 @@ def _tiers(site: Site) -> Iterator[Violation]:
             why = f"{claims} record(s) have a replica there, and lakemark.yaml does not name it"
             yield Violation(rule="reachable", what=f"tier {name}", why=why)
     for name, store in site.tiers.items():
+        # Before the listing: what a pass beside this one records during it can't be in it, and is no violation.
+        claimed = {identity for _, identity, found in _records(site) if store.place in found.replicas}
         try:
             require_identity(site, store)
             listing = store.records()
@@ -171,15 +173,22 @@ def _tiers(site: Site) -> Iterator[Violation]:
             continue
         listed = set(listing.records)
         known: set[str] = set()
-        for run in site.ledger.runs():
-            for identity, found in site.ledger.run(run).records.items():
-                known.add(identity)
-                if store.place in found.replicas and identity not in listed:
-                    why = f"the ledger claims a replica in {name}, which does not list it"
-                    yield Violation(rule="claimed", what=f"{run}@{found.record.step} ({identity[:12]})", why=why)
+        for run, identity, found in _records(site):
+            known.add(identity)
+            # And after it: what was released meanwhile is claimed no more.
+            if identity in claimed and store.place in found.replicas and identity not in listed:
+                why = f"the ledger claims a replica in {name}, which does not list it"
+                yield Violation(rule="claimed", what=f"{run}@{found.record.step} ({identity[:12]})", why=why)
         for identity in sorted(listed - known):
             why = f"lies in {name}, and the ledger does not know it: `lakemark sweep` finishes or undoes it"
             yield Violation(rule="unknown", what=identity[:12], why=why)
+
+
+def _records(site: Site) -> Iterator[tuple[str, str, RecordState]]:
+    """Each record of every run as the ledger has it now: the run, its id, its state."""
+    for run in site.ledger.runs():
+        for identity, found in site.ledger.run(run).records.items():
+            yield run, identity, found
 
 
 def _pins(site: Site) -> Iterator[Violation]:

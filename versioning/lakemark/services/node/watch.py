@@ -373,8 +373,9 @@ class Watch:
     # What was done, and what is wrong
 
     def _swept(self, swept: Swept) -> None:
-        self.totals.replicated += len(swept.replicated)
-        self.totals.released += len(swept.released)
+        with self._count:  # lanes of several tiers end side by side
+            self.totals.replicated += len(swept.replicated)
+            self.totals.released += len(swept.released)
         for move in swept.replicated:
             self.say(f"replicated {move.record[:12]} to {move.tier}")
         for release in swept.released:
