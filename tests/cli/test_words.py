@@ -158,6 +158,12 @@ def test_a_site_without_data_knows_what_a_record_was_trained_with(shared):
     assert re.search(r"^trained with +this site versions none$", shared("as-of", "r1", "0s").out, re.MULTILINE)
 
 
+def test_flows_that_were_exported_elsewhere_are_deployed_from_there(cli):
+    assert cli("flows", "export").out.splitlines()[-1] == "next: lakemark flows deploy"
+    file = cli.home / "else where" / "prefect.yaml"
+    assert cli("flows", "export", file.parent).out.splitlines()[-1] == f"next: lakemark flows deploy --file '{file}'"
+
+
 def test_a_tier_s_next_step_is_one_that_can_be_done(trained):
     trained.tier("usb: {class: cold, kind: directory, path: usb}")
     (new,) = [one for one in trained.ok("status")["problems"] if "the tier usb" in one["what"]]

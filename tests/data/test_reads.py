@@ -13,7 +13,7 @@ import pytest
 
 from lakemark.adapters.node.read_logs import summary
 from lakemark.adapters.node.workspace import LocalWorkspace
-from lakemark.data import filesystem, paths
+from lakemark.data import DataError, filesystem, paths
 from lakemark.data.reads import KEPT, ReadLog, digest_of
 from lakemark.data.server import Object
 from lakemark.model.checkpoints.record import DataRef, Evidence
@@ -211,6 +211,16 @@ def test_without_a_run_object_the_run_file_says_where_to_note(faulty, tmp_path, 
     fs.cat_file(A)
     assert summary(tmp_path / "spool/r", "t1", repository="data", commit=COMMIT)["objects"] == 1
     monkeypatch.setenv("LAKEMARK_RUN_FILE", str(tmp_path / "none.json"))
+    assert filesystem(cache="", skip_instance_cache=True).cat_file(A) == faulty.objects["a"]
+
+
+def test_without_a_run_object_the_run_file_says_from_where(faulty, tmp_path, monkeypatch):
+    file = tmp_path / "runs/r.json"
+    LocalWorkspace(data_endpoint=faulty.endpoint).write_run_file(file, opened(tmp_path))
+    monkeypatch.delenv("LAKEFS_ENDPOINT")
+    with pytest.raises(DataError, match="no lakeFS server"):
+        filesystem(cache="", skip_instance_cache=True)
+    monkeypatch.setenv("LAKEMARK_RUN_FILE", str(file))
     assert filesystem(cache="", skip_instance_cache=True).cat_file(A) == faulty.objects["a"]
 
 

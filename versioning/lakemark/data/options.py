@@ -29,8 +29,8 @@ def of_run(run: Run | None) -> dict[str, Any]:
 
 
 def server(endpoint: str | None, *, environ: Mapping[str, str] = os.environ) -> Server:
-    """LAKEFS_ENDPOINT wins: inside a container the server may have another address. Raises DataError."""
-    said = environ.get("LAKEFS_ENDPOINT") or endpoint
+    """LAKEFS_ENDPOINT wins, as a container may see it elsewhere; without any, LAKEMARK_RUN_FILE says. Raises DataError."""
+    said = environ.get("LAKEFS_ENDPOINT") or endpoint or _told_of_run(environ).get("endpoint")
     if not said:
         raise DataError("no lakeFS server: set LAKEFS_ENDPOINT, or read through a run that was opened with data")
     names = ("LAKEFS_ACCESS_KEY_ID", "LAKEFS_SECRET_ACCESS_KEY")
@@ -53,20 +53,24 @@ def cache(folder: str | None, size_bytes: int | None, *, environ: Mapping[str, s
 
 def log(folder: str | None, *, environ: Mapping[str, str] = os.environ) -> ReadLog | None:
     """folder: None for that of the run that LAKEMARK_RUN_FILE names, if one does; empty for none."""
-    if folder is None and environ.get("LAKEMARK_RUN_FILE"):
-        folder = _log_of(environ["LAKEMARK_RUN_FILE"])
+    if folder is None:
+        folder = _told_of_run(environ).get("log")
     return ReadLog(folder) if folder else None
 
 
-def _log_of(run_file: str) -> str | None:
+def _told_of_run(environ: Mapping[str, str]) -> dict[str, Any]:
+    """`of_run` for the run that LAKEMARK_RUN_FILE names: readers that know only the address have no other."""
     from lakemark.trainer import Run, RunNotOpened
 
+    run_file = environ.get("LAKEMARK_RUN_FILE")
+    if not run_file:
+        return {}
     try:
         with open(run_file, encoding="utf-8") as file:
             found: Any = json.load(file)
-        return Run.open(str(found["run"]), environ={"LAKEMARK_RUN_FILE": run_file}).read_log
+        return of_run(Run.open(str(found["run"]), environ={"LAKEMARK_RUN_FILE": run_file}))
     except (OSError, ValueError, TypeError, LookupError, RecursionError, RunNotOpened):
-        return None
+        return {}
 
 
 def _secret(name: str, environ: Mapping[str, str]) -> str:

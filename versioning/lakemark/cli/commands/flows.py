@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from lakemark.cli.output import table
@@ -38,7 +39,10 @@ def export(directory: Path | None = None, /, *, dry_run: bool = False) -> Answer
         "same": list(done.same),
         "edited": list(done.edited),
     }
-    return Answer(document=document, lines=[str(folder / carried.FILE), *_told(done), "next: lakemark flows deploy"])
+    # Without a name `deploy` takes, or even exports, those beside lakemark.yaml.
+    which = "" if folder == (_home(here) or Path.cwd()) else f" --file {quote(str(folder / carried.FILE))}"
+    lines = [str(folder / carried.FILE), *_told(done), f"next: lakemark flows deploy{which}"]
+    return Answer(document=document, lines=lines)
 
 
 def deploy(*, file: Path | None = None, dry_run: bool = False) -> Answer:

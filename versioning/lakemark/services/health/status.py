@@ -300,7 +300,7 @@ def _recovery_point(state: RunState, rules: Rules) -> Iterator[Problem]:
         yield Problem(colour=RED, what=what, since=over, next=advice)
         return
     advice = f"Is it over? Then `lakemark run close {state.run} --reason …`. Did it die? Start it again, from `lakemark resume`."
-    yield Problem(colour=AMBER, what=f"{saved}, and is silent since", since=over, next=advice)
+    yield Problem(colour=AMBER, what=f"{saved}, and is silent", since=over, next=advice)
 
 
 def _directory(state: RunState, rules: Rules) -> Iterator[Problem]:
