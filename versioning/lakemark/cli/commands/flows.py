@@ -40,7 +40,7 @@ def export(directory: Path | None = None, /, *, dry_run: bool = False) -> Answer
         "edited": list(done.edited),
     }
     # Without a name `deploy` takes, or even exports, those beside lakemark.yaml.
-    which = "" if folder == (_home(here) or Path.cwd()) else f" --file {quote(str(folder / carried.FILE))}"
+    which = "" if directory is None else f" --file {quote(str(folder / carried.FILE))}"
     lines = [str(folder / carried.FILE), *_told(done), f"next: lakemark flows deploy{which}"]
     return Answer(document=document, lines=lines)
 
