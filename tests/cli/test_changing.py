@@ -47,7 +47,7 @@ def test_replicate_and_release(cli):
     refused = cli.fails("release", "r1@1", "--from", "hot")
     assert refused["exit_code"] == 7
     assert "settle" in refused["message"]
-    assert cli.fails("release", "r1@1", "--from", "nowhere")["exit_code"] == 3
+    assert cli.fails("release", "r1@1", "--from", "nowhere")["exit_code"] == 2
 
 
 def test_restore_brings_every_byte_back(trained):

@@ -25,7 +25,7 @@ from lakemark.services.tiers.unshare import unshare
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """What is asked for. data: `REPO/BRANCH` texts, or `BRANCH` of the site's repository; empty: the site's default.
+    """What is asked for. data: `REPOSITORY/BRANCH` texts; empty: the site's default.
 
     repin: take the branches' present heads as a new interval, from `at_step` on where that is known.
     parent: the record this run goes on from (another run's, for fine-tuning). job: the same start of a job is the same
