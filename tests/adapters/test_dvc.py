@@ -25,8 +25,8 @@ from lakemark.contract.store import StoreUnderCheck, source
 from lakemark.errors import Corrupt, NoRoom, NotFound, Refused, StoreUnavailable
 from lakemark.ports import Quiet
 from tests.adapters.blobs_stepped import Hours
-from tests.adapters.disks import disk
 from tests.contract.store_places import NOW, digests, flip
+from tests.support.power_loss import disk
 
 QUIET = Quiet()
 CONTENTS = {"weights.bin": b"w" * 3000, "a b/é": b"accent", "bin/run": b"#!", "twin": b"w" * 3000, "empty": b""}
@@ -875,15 +875,17 @@ def test_a_killed_writers_temporary_is_removed_and_a_living_ones_kept(cold, root
 
 
 def test_what_was_acknowledged_survives_power_loss(require_root, require_command, tmp_path):
-    with disk(require_command("mkfs.ext4"), tmp_path, 64 * 2**20) as ext4:
-        store = store_at(ext4.place / "cold")
+    with disk(tmp_path, "ext4", require_command) as ext4:
+        store = store_at(ext4.path / "cold")
         contents = {f"shard-{number}": bytes([number]) * 200_000 for number in range(8)}
         checkpoint = put(store, contents)
-        ext4.lose_power()
+        ext4.cut()
+        ext4.revive()
         assert sound(store, checkpoint)
         assert store.records().records == (checkpoint.record.id,)
         store.drop(checkpoint, now=NOW)
-        ext4.lose_power()
+        ext4.cut()
+        ext4.revive()
         assert not store.holds(checkpoint)
 
 

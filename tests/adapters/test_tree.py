@@ -23,8 +23,9 @@ from lakemark.errors import Conflict, Corrupt, Denied, Incomplete, NotFound, Ref
 from lakemark.model.checkpoints.manifest import PART_SIZE_BYTES
 from lakemark.model.checkpoints.record import record_for
 from lakemark.ports import Checkpoint, Quiet
-from tests.adapters.disks import disk, tmpfs
+from tests.adapters.disks import tmpfs
 from tests.contract.store_places import NOW, flip
+from tests.support.power_loss import disk
 
 QUIET = Quiet()
 SWEEP = Path(__file__).with_name("kill_sweep.py")
@@ -344,9 +345,9 @@ def test_a_full_disk_is_refused_and_left_clean(require_root, tmp_path, out):
 
 
 def test_reflinks_where_the_file_system_can(require_root, require_command, tmp_path):
-    with disk(require_command("mkfs.xfs"), tmp_path, 400 * 2**20) as xfs:
-        hot = hot_at(xfs.place / "hot")
-        out = saved(xfs.place / "out")
+    with disk(tmp_path, "xfs", require_command) as xfs:
+        hot = hot_at(xfs.path / "hot")
+        out = saved(xfs.path / "out")
         content = (out / "weights.bin").read_bytes()
         landed = land(hot, out)
         assert not landed.linked
@@ -361,14 +362,16 @@ def test_reflinks_where_the_file_system_can(require_root, require_command, tmp_p
 
 @pytest.mark.parametrize("landing", ["auto", "copy"])
 def test_what_was_acknowledged_survives_power_loss(require_root, require_command, tmp_path, landing):
-    with disk(require_command("mkfs.ext4"), tmp_path, 64 * 2**20) as ext4:
-        hot = hot_at(ext4.place / "hot", landing=landing)
-        checkpoint = commit(hot, saved(ext4.place / "out", size=300_000))
-        ext4.lose_power()
+    with disk(tmp_path, "ext4", require_command) as ext4:
+        hot = hot_at(ext4.path / "hot", landing=landing)
+        checkpoint = commit(hot, saved(ext4.path / "out", size=300_000))
+        ext4.cut()
+        ext4.revive()
         assert hot.verify(checkpoint, progress=QUIET) == ()
         assert hot.records().records == (checkpoint.record.id,)
         hot.drop(checkpoint, now=NOW)
-        ext4.lose_power()
+        ext4.cut()
+        ext4.revive()
         assert hot.records().records == ()
 
 

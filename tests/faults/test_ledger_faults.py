@@ -14,7 +14,7 @@ import pytest
 from lakemark.adapters.git.ledger import GitLedger
 from lakemark.adapters.git.make import init
 from tests.faults.ledger_writer import RUN
-from tests.faults.powerloss import disk
+from tests.support.power_loss import disk
 
 WRITER = Path(__file__).with_name("ledger_writer.py")
 ROOT = Path(__file__).parents[2]

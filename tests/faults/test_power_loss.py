@@ -12,8 +12,8 @@ from lakemark.services.node.sweep import sweep
 from lakemark.services.runs.open_run import Opening, open_run
 from lakemark.services.saves.commit import Commit, commit
 from lakemark.services.tiers.replicate import replicate
-from tests.faults.powerloss import disk
 from tests.faults.site_on_disk import Clock, Steps, broken_promises, make_site, write_checkpoint
+from tests.support.power_loss import disk
 
 RUN = "llama"
 MOST_STEPS = 12
