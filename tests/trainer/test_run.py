@@ -16,6 +16,7 @@ from lakemark.model.values.names import run_for
 from lakemark.ports import RunFile
 from lakemark.trainer import Run, RunNotOpened
 from lakemark.trainer.code import code_version
+from lakemark.trainer.identity import identity_of
 from tests.model.building import data
 
 RESUME = {"path": "/train/step-300", "step": 300, "record": "b" * 64, "timeline": 2}
@@ -280,6 +281,27 @@ def test_what_was_saved_is_told_of_some_of_many_files(home, tmp_path):
     (one,) = spooled(run)
     assert one.identity
     assert len(one.identity) <= 256
+
+
+def test_the_first_files_are_told_however_late_it_is(tmp_path):
+    """A process may be stopped anywhere: what it told of no file, an overwritten one would pass for what was announced."""
+    (tmp_path / "shards").mkdir()
+    for number in range(20):
+        (tmp_path / "shards" / f"{number}.bin").touch()
+    (tmp_path / "steady.bin").touch()
+    hours_pass = iter(range(0, 1_000_000, 3600))
+    told = identity_of(str(tmp_path), clock=lambda: next(hours_pass))
+    assert told
+    assert "steady.bin" in told
+    assert len(told) == 8
+
+
+def test_folders_without_files_are_no_reason_to_walk_on(tmp_path):
+    for number in range(200):
+        (tmp_path / f"{number:03}").mkdir()
+    looks = []
+    assert identity_of(str(tmp_path), clock=lambda: looks.append(1) or len(looks)) is None
+    assert len(looks) == 2
 
 
 def test_a_name_that_is_no_text_is_not_told(home, tmp_path):

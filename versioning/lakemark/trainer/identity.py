@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 # A save is announced inside the training loop: what is told of it must cost next to nothing, on any file system.
 _MOST_FILES: Final = 256
 _MOST_SECONDS: Final = 0.0004
+# Told however late it is: this process has just written them, so a stat asks no disk, while one that was preempted here
+# would tell of none, and what is then written over them would pass for what was announced.
+_AT_LEAST: Final = 8
+# Among so many entries: folders without a file in them are no reason to walk on.
+_AMONG: Final = 64
 _INDEX: Final = ".index"
 _LONGEST: Final = 400
 
 
-def identity_of(path: str, *, rank_files: Collection[str] = ()) -> dict[str, str] | None:
+def identity_of(
+    path: str, *, rank_files: Collection[str] = (), clock: Callable[[], float] = time.perf_counter
+) -> dict[str, str] | None:
     """Path inside the checkpoint -> `<inode> <size in bytes> <mtime in ns>`, `.` for `path` itself; empty: nothing is there yet.
 
-    None where it can't be told. Nothing is read. Of many files only those are told that the time allows. Of `path` as a
-    beginning of names, as TensorFlow has it, the index. rank_files: of a checkpoint that other ranks still write only these,
-    of the first rank.
+    None where it can't be told. Nothing is read. Of many files the first few are told, and of the rest those that the time by
+    `clock`, in seconds, allows. Of `path` as a beginning of names, as TensorFlow has it, the index. rank_files: of a checkpoint
+    that other ranks still write only these, of the first rank.
     """
     try:
         if not os.path.isdir(path):
             return _of_file(path)
-        told = dict(_of_ranks(path, rank_files) if rank_files else _of_folder(path))
+        told = dict(_of_ranks(path, rank_files) if rank_files else _of_folder(path, clock))
         return told if told or not os.listdir(path) else None
     except FileNotFoundError:
         return {}
@@ -46,22 +53,23 @@ def _of_ranks(folder: str, names: Collection[str]) -> Iterator[tuple[str, str]]:
             yield name, _told(os.lstat(place))
 
 
-def _of_folder(top: str) -> Iterator[tuple[str, str]]:
+def _of_folder(top: str, clock: Callable[[], float]) -> Iterator[tuple[str, str]]:
     """The files that lie in `top` itself first, then those one deeper, and so on."""
-    until = time.perf_counter() + _MOST_SECONDS
-    left = _MOST_FILES
+    until = clock() + _MOST_SECONDS
+    told = seen = 0
     folders = [("", top)]
     # The list grows while it is walked: so a level is finished before the next one begins.
     for inside, folder in folders:
         with os.scandir(folder) as entries:
             for entry in entries:
                 name = f"{inside}{entry.name}"
+                seen += 1
                 if entry.is_dir(follow_symlinks=False):
                     folders.append((f"{name}/", entry.path))
                 elif entry.is_file(follow_symlinks=False) and _is_text(name):
                     yield name, _told(entry.stat(follow_symlinks=False))
-                    left -= 1
-                if left <= 0 or time.perf_counter() > until:
+                    told += 1
+                if told >= _MOST_FILES or ((told >= _AT_LEAST or seen >= _AMONG) and clock() > until):
                     return
 
 
