@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import s3_faults as faults
+from tests.support.command import here
 
 pytestmark = pytest.mark.xdist_group("seaweedfs")
 RUN = "llama"
@@ -41,8 +42,16 @@ class Cli:
         }
 
     def __call__(self, *words, code=0):
+        return self.said(here(*words, "--json", environ=self.environ), code)
+
+    def process(self, *words, code=0):
+        """In a process of its own: it must end, too."""
         command = [str(Path(sys.executable).with_name("lakemark")), *map(str, words), "--json"]
-        done = subprocess.run(command, env=self.environ, cwd=self.home, capture_output=True, text=True, check=False)
+        return self.said(
+            subprocess.run(command, env=self.environ, cwd=self.home, capture_output=True, text=True, check=False), code
+        )
+
+    def said(self, done, code):
         assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
         return json.loads(done.stdout or done.stderr.splitlines()[-1])
 
@@ -91,7 +100,7 @@ def test_verbs_under_what_any_store_does_now_and_then(cli, s3_faults, seed):
 def test_a_dripping_object_stops_nothing_else(cli, s3_faults):
     s3_faults.on(faults.dripping(every_seconds=0.5), operation="GetObject", key="*/files/md5/*", times=None)
     record = save(cli, 100)
-    swept = cli("sweep")
+    swept = cli.process("sweep")
     assert any("to warm" in one["what"] and "a second" in one["why"] for one in swept["pending"])
     assert {one["tier"] for one in cli("show", record)["replicas"]} == {"hot", "cold"}
 
@@ -99,7 +108,7 @@ def test_a_dripping_object_stops_nothing_else(cli, s3_faults):
 def test_a_store_that_hardly_takes_an_object_stops_nothing_else(cli, s3_faults):
     s3_faults.reading(faults.slowly(), operation="PutObject", key="*/files/md5/*")
     record = save(cli, 100)
-    swept = cli("sweep")
+    swept = cli.process("sweep")
     (pending,) = [one for one in swept["pending"] if "to warm" in one["what"]]
     assert pending["transient"]
     assert "PutObject" in pending["why"]

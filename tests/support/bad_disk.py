@@ -1,15 +1,13 @@
 """A disk that fails, for the real command line: a library preloaded into its process, compiled where it is first asked for."""
 
-import contextlib
 import errno
-import io
 import os
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakemark.cli import run
+from tests.support.command import here
 
 SOURCE = Path(__file__).with_name("bad_disk.c")
 
@@ -61,7 +59,7 @@ class Machine:
     def __call__(self, *words, faults=(), seconds=300):
         """In this process where nothing is to fail: starting one costs more than what most commands do."""
         if not faults:
-            return self._here([*map(str, words), "--json"])
+            return here(*words, "--json", environ=self.environ)
         return subprocess.run(
             [sys.executable, "-m", "lakemark.cli", *map(str, words), "--json"],
             env=self.environment(*faults),
@@ -71,12 +69,6 @@ class Machine:
             timeout=seconds,
             check=False,
         )
-
-    def _here(self, words):
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = run(words, environ=self.environ)
-        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
     @property
     def hits(self):
