@@ -90,7 +90,7 @@ def test_a_prefix_can_be_asked_for_and_announced(yard):
     assert yard.in_hot() == {found.record.id for found in yard.state().records.values()}
 
 
-def test_a_member_written_later_supersedes(yard):
+def test_a_member_written_again_later_is_another_state(yard):
     yard.open()
     yard.unpack("keras_tf/tfckpt")
     yard.sweep()
@@ -98,7 +98,7 @@ def test_a_member_written_later_supersedes(yard):
     data = next(yard.out.glob("ckpt-50.data*"))
     data.write_bytes(data.read_bytes()[:-1] + b"x")
     yard.sweep()
-    assert yard.at(50).record.supersedes == first.id
+    assert (yard.at(50).record.supersedes, yard.at(50).conflicts_with) == (None, first.id)
     assert yard.state().timeline == 1
 
 

@@ -281,6 +281,7 @@ def _files(folder: Folder, step: int, names: Sequence[str]) -> Found:
         step=step,
         verdict=Verdict.INCOMPLETE if problems else Verdict.COMPLETE,
         why="; ".join(problems) or f"{len(names)} files of one step, all whole",
+        unlisted=True,
         members=tuple(folder.path / name for name in names),
     )
 
@@ -338,4 +339,4 @@ def _step(name: str) -> int | None:
 
 
 def _found(path: Path, step: int | None, verdict: Verdict, why: str) -> Found:
-    return Found(path=path, framework=FRAMEWORK, step=step, verdict=verdict, why=why)
+    return Found(path=path, framework=FRAMEWORK, step=step, verdict=verdict, why=why, unlisted=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -108,7 +109,7 @@ def _judge(folder: Folder, names: Sequence[str], step: int, *, short: str | None
             possible.update(EVERYTHING)
         else:
             possible |= inside.possible
-    return found(
+    whole = found(
         folder.path / names[0],
         FRAMEWORK,
         step,
@@ -118,3 +119,4 @@ def _judge(folder: Folder, names: Sequence[str], step: int, *, short: str | None
         possible=sorted(possible),
         members=tuple(folder.path / name for name in names) if len(names) > 1 else (),
     )
+    return replace(whole, unlisted=True)

@@ -127,7 +127,12 @@ def _is_heavy(file: Dated) -> bool:
     if file.role in STATE:
         return True
     # A recogniser may not know the role of what a script added; its ending tells that it is tensors.
-    return file.role in ("", Role.OTHER) and bool(_HEAVY.fullmatch(file.path))
+    return file.role in ("", Role.OTHER) and is_of_tensors(file.path)
+
+
+def is_of_tensors(path: str) -> bool:
+    """Whether its ending is one of files that hold a model's state."""
+    return _HEAVY.fullmatch(path) is not None
 
 
 def _twins(heavy: Sequence[Dated]) -> tuple[str, ...]:
@@ -136,7 +141,7 @@ def _twins(heavy: Sequence[Dated]) -> tuple[str, ...]:
     for file in heavy:
         name = file.path.rsplit("/", 1)[-1]
         masked = _METRIC.sub("#", name)
-        if masked != name and _HEAVY.fullmatch(name):
+        if masked != name and is_of_tensors(name):
             groups[f"{file.path.rpartition('/')[0]}/{masked}"].append(file.path)
     return tuple(path for paths in groups.values() for path in paths[:-1])
 

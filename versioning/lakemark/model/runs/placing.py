@@ -28,7 +28,8 @@ class Save:
     announced: the trainer spooled it; then `attempt`, `data` and `resumed_timeline` are what its process had.
     attempt: of the process, or of the directory it was found in. found: nobody asked for this commit, a sweep saw it.
     newest_mtime: of its files, by this node's clock; None where that clock is simulated, or they are of the future.
-    sealed_again: record ids of which it still contains at least one sealed file, unchanged.
+    sealed_again: record ids of which it still contains at least one sealed file, unchanged. grown: those of them that it
+    has whole, with more.
     beside: record ids whose own files still lie unchanged on this node, under other names.
     """
 
@@ -42,6 +43,7 @@ class Save:
     data: tuple[DataRef, ...] = ()
     newest_mtime: datetime | None = None
     sealed_again: frozenset[str] = frozenset()
+    grown: frozenset[str] = frozenset()
     beside: frozenset[str] = frozenset()
     supersede: bool = False
 
@@ -69,8 +71,9 @@ def place(state: RunState, save: Save) -> Placement:
     """Decides by these rules, the first that fits.
 
     The same bytes are the same record. An explicit commit of other bytes collides unless it supersedes. A find of the same
-    attempt that still holds a sealed file supersedes: it was taken too early. A second file of one save conflicts. Any other
-    find of the same step, or one below what its timeline has, opens a timeline, unless its own was left behind.
+    attempt that only grew supersedes: it was taken too early. One that still holds a sealed file and lost or changed others
+    is another state of that save, and conflicts; so does a second file of one save. Any other find of the same step, or one
+    below what its timeline has, opens a timeline, unless its own was left behind.
     """
     # By its process, before anything is compared: the same step may be in several timelines.
     timeline = timeline_of(state, save)
@@ -90,13 +93,18 @@ def place(state: RunState, save: Save) -> Placement:
     if other is None:
         return _fork(state, placed, save) if may_fork and _went_back(state, save, timeline) else placed
     # A file that is still the sealed one shows that this is the same save, going on; a new save of the step replaces them all.
-    same_attempt = other.record.attempt == save.attempt and other.record.id in save.sealed_again
-    if save.supersede or (save.found and same_attempt):
+    same_save = other.record.id in save.sealed_again
+    grew = same_save and other.record.attempt == save.attempt and other.record.id in save.grown
+    if save.supersede or (save.found and grew):
         why = "asked for" if save.supersede else "the same attempt had not finished it when it was taken"
         return replace(placed, supersedes=other.record.id, why=why)
     # A person or a trainer said that these bytes are that step: nobody else decides which are right.
     if not save.found:
         return replace(placed, collides=other.record.id)
+    # Stripped, or converted in part: what was recorded first was whole, and stays the one that counts.
+    if same_save:
+        why = "files of it were removed or written again since it was recorded; both are kept"
+        return replace(placed, conflicts=other.record.id, why=why)
     # Before a fork is thought of: two names of one save are no going back.
     if _twice(save, other, parent):
         why = "the same attempt saved this step under two names; both are kept"

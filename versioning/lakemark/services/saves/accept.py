@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from lakemark.errors import Incomplete, LakemarkError, Unsteady, quoted
 from lakemark.model.checkpoints.judging import EARLIER, Dated, Foreign, foreign, lost, no_more, resumes, weights_only
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.model.checkpoints.record import Record
+from lakemark.model.checkpoints.whole import kinds_of, lacking, lacks_too, told
 from lakemark.model.ledger.run import RunState
 from lakemark.model.runs.placing import timeline_of
 from lakemark.model.runs.timeline import lineage
@@ -96,6 +98,10 @@ def judge(site: Site, save: ToCommit) -> Judged:
     present, possible = _roles(asked, found, roles)
     earlier = _earlier(save, found)
     notes = _require_nothing_lost(asked, (present, possible), _roles_before(site, asked, found, earlier))
+    # First: that it holds another save's files says more than that it lacks some.
+    doubt = _doubt(site, asked, seen, roles, earlier=earlier)
+    if found.unlisted:
+        notes += _require_as_many(site, save, seen, earlier=earlier)
     return Judged(
         found=found,
         seen=seen,
@@ -104,7 +110,7 @@ def judge(site: Site, save: ToCommit) -> Judged:
         possible=frozenset(possible),
         counted=counted,
         earlier=tuple(earlier),
-        doubt=_doubt(site, asked, seen, roles, earlier=earlier),
+        doubt=doubt,
         notes=notes,
     )
 
@@ -316,6 +322,62 @@ def _require_nothing_lost(
             advice="If it was saved without it on purpose, let the trainer announce it with its roles.",
         )
     return tuple(map(no_more, meant))
+
+
+def _require_as_many(
+    site: Site, save: ToCommit, seen: tuple[OnDisk, ...], *, earlier: Sequence[Record]
+) -> tuple[str, ...]:
+    """Raises Incomplete for a find without files of tensors that every earlier save of its attempt had when first sealed.
+
+    Not where the next save lacks them too: then the trainer writes them no more. A person's own commit is told of it, and an
+    announcement is the trainer's word.
+    """
+    asked, names = save.asked, [one.path for one in seen]
+    if asked.spooled is not None or _is_recorded(site, save, seen):
+        return ()
+    mine = (record for record in earlier if record.attempt == save.attempt)
+    short = lacking(names, (_kinds(site, save.state, record) for record in mine))
+    if not short:
+        return ()
+    why = f"it lacks {told(short)}, which every earlier save of this attempt has"
+    if asked.found and not any(lacks_too(short, names, later) for later in _later(site, save, earlier[0].framework)):
+        raise Incomplete(
+            f"{quoted(str(asked.path))}: {why}",
+            advice=f"It is taken when the next save lacks it too; if it is whole: lakemark commit {quoted(str(asked.path))} "
+            f"--run {asked.run} --step {asked.step}",
+        )
+    return (why,)
+
+
+def _is_recorded(site: Site, save: ToCommit, seen: tuple[OnDisk, ...]) -> bool:
+    """Whether it is what is left of a save that was recorded at this step: that one counts, whatever this one lacks."""
+    known = {identity for one in seen if (identity := site.journal.known(one.file)) is not None}
+    return any(save.state.records[one].record.step == save.asked.step for one in known & save.state.records.keys())
+
+
+def _kinds(site: Site, state: RunState, record: Record) -> Counter[str]:
+    """Of a save as it was first sealed: what grew beside it later, as an evaluation's results, is no part of a save."""
+    while record.supersedes in state.records:
+        record = state.records[record.supersedes].record
+    return kinds_of(file.path for file in site.ledger.manifest(state.run, record.id).regular)
+
+
+def _later(site: Site, save: ToCommit, framework: str) -> Iterator[list[str]]:
+    """Names of files in the next save: as it was found in the same look, then as it is recorded."""
+    asked = save.asked
+    if asked.later:
+        # Where it has members, they lie beneath the parent of the first, and are named from there.
+        members = asked.later if len(asked.later) > 1 else ()
+        with suppress(LakemarkError):  # it may go while it is looked at
+            yield [one.path for one in site.workspace.files(asked.later[0], members)]
+    above = [
+        one.record
+        for one in lineage(save.state, timeline_of(save.state, save.as_save()))
+        if one.record.step > asked.step and one.record.framework == framework
+    ]
+    if above:
+        # The lineage comes newest first: the last of these is the nearest.
+        yield [file.path for file in site.ledger.manifest(asked.run, above[-1].id).regular]
 
 
 def _doubt(

@@ -191,7 +191,7 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves, *, looks: Lo
     for one in whole:
         if one.step is not None and one.path not in tried:
             asked = Commit(path=one.path, run=run, step=one.step, found=True, directory=directory)
-            take(site, replace(asked, dropped=dropped[one.path]), mine)
+            take(site, replace(asked, dropped=dropped[one.path], later=_next(whole, one)), mine)
     # After those with a step: what they are copies of may have become a record just now.
     copies = Copies(site, run)
     for one in whole:
@@ -231,6 +231,14 @@ def _dropped(whole: Sequence[Found]) -> dict[Path, frozenset[str]]:
             if whole_state(held(one)):
                 later.setdefault(one.framework, set()).update(held(one), one.possible)
     return dropped
+
+
+def _next(whole: Sequence[Found], found: Found) -> tuple[Path, ...]:
+    """Where the next save of its framework lies; empty where it is the last. whole: in order of step."""
+    step = found.step or 0
+    later = (one for one in whole if one.framework == found.framework and one.step is not None and one.step > step)
+    following = next(later, None)
+    return () if following is None else following.paths
 
 
 def _backwards(found: Found) -> int:

@@ -6,13 +6,14 @@ the trainer, its directory and the run file say of the save goes before it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from lakemark.errors import Conflict, LakemarkError
 from lakemark.model.checkpoints.record import Code, DataRef, Evidence, Record, record_for
+from lakemark.model.checkpoints.whole import grew
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.measures import took
 from lakemark.model.ledger.run import Fork, RecordState, RunState
@@ -99,13 +100,24 @@ def _run_file(site: Site, run: str) -> RunFile | None:
 
 def _as_save(site: Site, save: ToCommit, taken: Taken) -> Save:
     known = {site.journal.known(file) for file in taken.identities}
+    sealed = frozenset(identity for identity in known if identity)
     return replace(
         save.as_save(),
         content=taken.landed.manifest.content,
         newest_mtime=taken.written_at,
-        sealed_again=frozenset(identity for identity in known if identity),
+        sealed_again=sealed,
+        grown=frozenset(_grown(site, save, taken, sealed)),
         beside=_beside(site, save),
     )
+
+
+def _grown(site: Site, save: ToCommit, taken: Taken, sealed: frozenset[str]) -> Iterator[str]:
+    """Of the records that it holds files of, those of its step that it has whole."""
+    for identity in sealed & save.state.records.keys() if save.asked.found else ():
+        if save.state.records[identity].record.step == save.asked.step:
+            before = site.ledger.manifest(save.asked.run, identity)
+            if grew(before, taken.landed.manifest):
+                yield identity
 
 
 def _beside(site: Site, save: ToCommit) -> frozenset[str]:

@@ -18,6 +18,7 @@ class Commit:
 
     quiet_seconds: how long its files must not have changed; None: the site's rule (0 where it was announced or asked for).
     dropped: roles that the saves after it lack as well: the trainer no longer keeps them, so this one lost nothing.
+    later: where the next save that was found beside it lies; empty where none was.
     notes: what a person should know of it besides.
     """
 
@@ -32,6 +33,7 @@ class Commit:
     directory: Path | None = None
     quiet_seconds: float | None = None
     dropped: frozenset[str] = frozenset()
+    later: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
