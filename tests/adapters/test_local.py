@@ -1,4 +1,4 @@
-"""What the contract of a workspace does not see: links planted by others, crashes, locks, a disk that is full."""
+"""What the contract of the ports of a node's disk does not see: links planted by others, crashes, locks, a disk that is full."""
 
 import errno
 import io
@@ -16,14 +16,16 @@ from dataclasses import replace
 import pytest
 
 from lakemark.adapters.node import restore as restoring
+from lakemark.adapters.node.files import LocalFiles
 from lakemark.adapters.node.restore import place_name
-from lakemark.adapters.node.workspace import LocalWorkspace
+from lakemark.adapters.node.restorer import LocalRestorer
+from lakemark.adapters.node.run_files import LocalSpool
 from lakemark.errors import Corrupt, Denied, NotFound, Refused, SourceDamaged, StoreUnavailable
 from lakemark.model.checkpoints.manifest import File, FileType, Manifest
 from lakemark.model.ledger.run import Place
 from lakemark.ports import KnownFile, Quiet, RunFile, Sparse
 from tests.adapters.disks import tmpfs
-from tests.contract.test_workspace import digests
+from tests.contract.test_node_disk import digests
 
 FAR = Place(tier="far")
 CONTENTS = {"a": b"a" * 10, "d/b": b"b" * 3_000_000, "d/e/c": b""}
@@ -42,7 +44,7 @@ def fetch(file):
 
 
 def restore(target, fetch=fetch, *, tag="a", wanted=None):
-    return LocalWorkspace().restore(target, wanted or manifest(), fetch, tag=tag, progress=Quiet())
+    return LocalRestorer().restore(target, wanted or manifest(), fetch, tag=tag, progress=Quiet())
 
 
 def check(target):
@@ -87,7 +89,7 @@ def test_a_link_planted_in_the_way_is_not_followed(tmp_path, where):
     (tree / where).symlink_to(outside if where == "d" else outside / "a")
     wanted = manifest({"d/a": b"a" * 10} if where == "d" else {"a": b"a" * 10})
     restore(target, lambda _: [(FAR, io.BytesIO(b"a" * 10))], wanted=wanted)
-    assert LocalWorkspace().matches(target, wanted, progress=Quiet())
+    assert LocalRestorer().matches(target, wanted, progress=Quiet())
     assert os.listdir(outside) == ["a"]
     assert (outside / "a").read_bytes() == b"precious"
 
@@ -134,7 +136,7 @@ def test_a_file_in_part_whose_name_is_a_directory_s_is_refused_in_words(tmp_path
     (staging / "tree/big").mkdir(parents=True)
     (staging / "tag").write_text("a")
     with pytest.raises(Refused, match="big"):
-        LocalWorkspace().restore_parts(
+        LocalRestorer().restore_parts(
             tmp_path / "t", manifest({"big": content}), sparse, fetch=fetch, tag="a", progress=Quiet()
         )
 
@@ -157,7 +159,7 @@ def test_a_disk_that_is_full_when_a_file_in_part_is_made_is_said_to_be(tmp_path)
             fetch=lambda _, start, length: [(FAR, io.BytesIO(content[start : start + length]))],
         )
         with pytest.raises(Refused, match="No space left"):
-            LocalWorkspace().restore_parts(
+            LocalRestorer().restore_parts(
                 disk / "t", manifest({"big": content}), sparse, fetch=fetch, tag="a", progress=Quiet()
             )
 
@@ -172,7 +174,7 @@ def test_a_file_restored_in_part_has_no_more_rights_than_it_was_saved_with(tmp_p
         wanted=lambda _: {"big": ((1_500_000, 10),)},
         fetch=lambda _, start, length: [(FAR, io.BytesIO(content[start : start + length]))],
     )
-    LocalWorkspace().restore_parts(tmp_path / "t", wanted, sparse, fetch=fetch, tag="a", progress=Quiet())
+    LocalRestorer().restore_parts(tmp_path / "t", wanted, sparse, fetch=fetch, tag="a", progress=Quiet())
     restored = tmp_path / "t" / "big"
     assert restored.read_bytes()[1_000_000:2_000_000] == content[1_000_000:2_000_000]
     assert stat.S_IMODE(restored.stat().st_mode) & ~mode == 0
@@ -329,16 +331,16 @@ def test_place_names():
 
 def test_matches_a_single_file(tmp_path):
     (tmp_path / "a").write_bytes(CONTENTS["a"])
-    workspace = LocalWorkspace()
-    assert workspace.matches(tmp_path / "a", manifest({"a": CONTENTS["a"]}), progress=Quiet())
-    assert not workspace.matches(tmp_path / "a", manifest({"b": CONTENTS["a"]}), progress=Quiet())
-    assert not workspace.matches(tmp_path / "a", manifest(), progress=Quiet())
-    assert not workspace.matches(tmp_path / "none", manifest(), progress=Quiet())
+    restorer = LocalRestorer()
+    assert restorer.matches(tmp_path / "a", manifest({"a": CONTENTS["a"]}), progress=Quiet())
+    assert not restorer.matches(tmp_path / "a", manifest({"b": CONTENTS["a"]}), progress=Quiet())
+    assert not restorer.matches(tmp_path / "a", manifest(), progress=Quiet())
+    assert not restorer.matches(tmp_path / "none", manifest(), progress=Quiet())
 
 
 def test_move_aside_of_what_is_not_there(tmp_path):
     with pytest.raises(NotFound):
-        LocalWorkspace().move_aside([tmp_path / "none"], tmp_path / "aside")
+        LocalRestorer().move_aside([tmp_path / "none"], tmp_path / "aside")
 
 
 def test_identities_are_of_regular_files_only(tmp_path):
@@ -346,16 +348,16 @@ def test_identities_are_of_regular_files_only(tmp_path):
     (tmp_path / "d/a").write_bytes(b"1")
     (tmp_path / "link").symlink_to("d/a")
     os.mkfifo(tmp_path / "fifo")
-    (known,) = LocalWorkspace().identities(tmp_path)
+    (known,) = LocalFiles().identities(tmp_path)
     found = (tmp_path / "d/a").stat()
     numbers = {"device": found.st_dev, "inode": found.st_ino, "size_bytes": 1, "mtime_ns": found.st_mtime_ns}
     assert known == KnownFile(**numbers, mark=known.mark)
     assert known.mark
     os.link(tmp_path / "d/a", tmp_path / "b")
-    assert LocalWorkspace().identities(tmp_path / "b") == (known,)
-    assert LocalWorkspace().identities(tmp_path / "link") == ()
+    assert LocalFiles().identities(tmp_path / "b") == (known,)
+    assert LocalFiles().identities(tmp_path / "link") == ()
     with pytest.raises(NotFound):
-        LocalWorkspace().identities(tmp_path / "none")
+        LocalFiles().identities(tmp_path / "none")
 
 
 def test_a_run_file_that_is_none(tmp_path):
@@ -363,18 +365,18 @@ def test_a_run_file_that_is_none(tmp_path):
     for text in ("", "{", "[]", '{"run": "r"}', '{"run": "r", "run": "s"}'):
         path.write_text(text)
         with pytest.raises(Corrupt):
-            LocalWorkspace().read_run_file(path)
+            LocalSpool().read_run_file(path)
 
 
 def test_rights(tmp_path, require_root):
     tmp_path.chmod(0o755)
     code = """
 import os, sys, pathlib
-from lakemark.adapters.node.workspace import LocalWorkspace
+from lakemark.adapters.node.notes import LocalNotes
 from lakemark.errors import Denied
 os.setuid(65534)
 try:
-    LocalWorkspace().save_json(pathlib.Path(sys.argv[1]) / "x.json", {})
+    LocalNotes().save(pathlib.Path(sys.argv[1]) / "x.json", {})
 except Denied as error:
     sys.exit(8 if error.advice else 1)
 """
@@ -401,7 +403,7 @@ REJECTED = {
 def test_malformed_announcements_are_never_lost_nor_in_the_way(tmp_path, name):
     for _ in range(2):
         (tmp_path / "x.json").write_text(REJECTED[name])
-        assert list(LocalWorkspace().spooled(tmp_path)) == []
+        assert list(LocalSpool().spooled(tmp_path)) == []
     assert sorted(os.listdir(tmp_path / "rejected")) == ["x.json", "x.json.2"]
     assert (tmp_path / "rejected/x.json").read_text() == REJECTED[name]
 
@@ -411,13 +413,13 @@ def test_what_is_no_file_in_the_spool_is_rejected_and_holds_nothing_up(tmp_path)
     (tmp_path / "link.json").symlink_to("/etc/passwd")
     (tmp_path / "folder.json").mkdir()
     opened = os.listdir("/proc/self/fd")
-    assert list(LocalWorkspace().spooled(tmp_path)) == []
+    assert list(LocalSpool().spooled(tmp_path)) == []
     assert os.listdir("/proc/self/fd") == opened
     assert sorted(os.listdir(tmp_path / "rejected")) == ["folder.json", "link.json", "pipe.json"]
 
 
 def test_run_file_is_replaced_whole_under_a_reader(tmp_path):
-    path, workspace = tmp_path / "r.json", LocalWorkspace()
+    path, spool = tmp_path / "r.json", LocalSpool()
     stop = threading.Event()
     wrong = []
 
@@ -425,7 +427,7 @@ def test_run_file_is_replaced_whole_under_a_reader(tmp_path):
         number = 0
         while not stop.is_set():
             number += 1
-            workspace.write_run_file(
+            spool.write_run_file(
                 path, RunFile(run="r" * (number % 60 + 1), timeline=number, attempt="a", spool=tmp_path, data=())
             )
 
@@ -434,7 +436,7 @@ def test_run_file_is_replaced_whole_under_a_reader(tmp_path):
     try:
         for _ in range(300):
             try:
-                workspace.read_run_file(path)
+                spool.read_run_file(path)
             except Corrupt as error:
                 wrong.append(error)
     finally:

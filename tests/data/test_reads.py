@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lakemark.adapters.node.read_logs import summary
-from lakemark.adapters.node.workspace import LocalWorkspace
+from lakemark.adapters.node.run_files import LocalSpool
 from lakemark.data import DataError, filesystem, paths
 from lakemark.data.reads import KEPT, ReadLog, digest_of
 from lakemark.data.server import Object
@@ -164,8 +164,8 @@ def opened(home, **given):
 def test_a_save_after_reading_says_so(faulty, tmp_path, monkeypatch):
     """From the reader to the record."""
     home = tmp_path / "home"
-    workspace = LocalWorkspace(data_endpoint=faulty.endpoint)
-    workspace.write_run_file(home / "runs/r.json", opened(home))
+    spooling = LocalSpool(data_endpoint=faulty.endpoint)
+    spooling.write_run_file(home / "runs/r.json", opened(home))
     run = Run.open("r", environ={"LAKEMARK_HOME": str(home)})
     assert run.data[0]["endpoint"] == faulty.endpoint
     monkeypatch.delenv("LAKEFS_ENDPOINT")
@@ -179,7 +179,7 @@ def test_a_save_after_reading_says_so(faulty, tmp_path, monkeypatch):
     assert len(paths(run, "b", cache=str(tmp_path / "cache"))) == 1
     run.saved(out / "step-2", step=2)
     fs._log.flush()
-    first, second = workspace.spooled(home / "spool/r")
+    first, second = spooling.spooled(home / "spool/r")
     assert [one.data[0].evidence for one in (first, second)] == ["opened", "read"]
     assert "endpoint" not in second.data[0].extra
     assert second.data[0].extra["reads"]["objects"] == 2
@@ -195,17 +195,17 @@ def test_a_save_after_reading_says_so(faulty, tmp_path, monkeypatch):
 def test_what_was_read_is_known_of_a_save_that_nobody_announced(tmp_path):
     spool = tmp_path / "spool"
     references = (DataRef(repository="data", branch="main", commit=COMMIT, evidence=Evidence.DECLARED),)
-    workspace = LocalWorkspace()
-    assert workspace.with_reads(spool, "t1", references) == references
+    spooling = LocalSpool()
+    assert spooling.with_reads(spool, "t1", references) == references
     noted(log(spool), [1])
-    (read,) = workspace.with_reads(spool, "t1", references)
+    (read,) = spooling.with_reads(spool, "t1", references)
     assert (read.evidence, read.extra["reads"]["objects"]) == (Evidence.READ, 1)
     doubtful = (replace(references[0], evidence=Evidence.AMBIGUOUS),)
-    assert workspace.with_reads(spool, "t1", doubtful) == doubtful
+    assert spooling.with_reads(spool, "t1", doubtful) == doubtful
 
 
 def test_without_a_run_object_the_run_file_says_where_to_note(faulty, tmp_path, monkeypatch):
-    LocalWorkspace().write_run_file(tmp_path / "runs/r.json", opened(tmp_path))
+    LocalSpool().write_run_file(tmp_path / "runs/r.json", opened(tmp_path))
     monkeypatch.setenv("LAKEMARK_RUN_FILE", str(tmp_path / "runs/r.json"))
     fs = filesystem(cache="", skip_instance_cache=True)
     fs.cat_file(A)
@@ -216,7 +216,7 @@ def test_without_a_run_object_the_run_file_says_where_to_note(faulty, tmp_path, 
 
 def test_without_a_run_object_the_run_file_says_from_where(faulty, tmp_path, monkeypatch):
     file = tmp_path / "runs/r.json"
-    LocalWorkspace(data_endpoint=faulty.endpoint).write_run_file(file, opened(tmp_path))
+    LocalSpool(data_endpoint=faulty.endpoint).write_run_file(file, opened(tmp_path))
     monkeypatch.delenv("LAKEFS_ENDPOINT")
     with pytest.raises(DataError, match="no lakeFS server"):
         filesystem(cache="", skip_instance_cache=True)

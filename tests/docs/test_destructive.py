@@ -19,7 +19,11 @@ CALLS = {
 PORTS = {
     "CheckpointStore": "put drop collect keep_ledger",
     "HotStore": "adopt discard unshare clean",
-    "Workspace": "restore restore_parts move_aside draft swap tidy write_run_file unspool save_json spooled",
+    "Files": "",
+    "Restorer": "restore restore_parts move_aside tidy",
+    "Pointers": "draft swap",
+    "Spool": "write_run_file unspool spooled",
+    "Notes": "save",
     "Journal": "bind_directory forget_seen confirm forget_files forget_looks",
     "Ledger": "take forward put_manifest set_aside beat",
     "EntryCache": "forget",
@@ -29,8 +33,11 @@ HARMLESS = {
     "CheckpointStore": "name tier_class kind domain place identity claim holds open verify due claimed strangers records "
     "usage free_space_bytes expires clock open_ledger ledger_slots load",
     "HotStore": "land naming settled changed path note_recorded recorded full",
-    "Workspace": "matches alone points identities files require_keepable last_change digest read_run_file with_reads exists "
-    "is_gone not_to_take load_json announcing survey same",
+    "Files": "exists regular identities is_gone require_keepable last_change survey same digest",
+    "Restorer": "matches alone",
+    "Pointers": "points",
+    "Spool": "read_run_file announcing with_reads not_to_take",
+    "Notes": "load",
     "Journal": "remember known all_known doubtful unseen_files note_digest digest directory looked last_looked saw seen",
     "Ledger": "id tips tip contains heads_of needs_of reads_whole runs run site entries manifest objects append append_site "
     "heartbeats revision beyond is_whole bundle outline broken broken_branches",

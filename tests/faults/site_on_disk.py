@@ -12,8 +12,12 @@ from lakemark.adapters.dvc.store import DvcStore
 from lakemark.adapters.git import ledger as git, make
 from lakemark.adapters.git.pointer import Remote
 from lakemark.adapters.hot.store import TreeStore
+from lakemark.adapters.node.files import LocalFiles
 from lakemark.adapters.node.journal import SqliteJournal
-from lakemark.adapters.node.workspace import LocalWorkspace
+from lakemark.adapters.node.notes import LocalNotes
+from lakemark.adapters.node.pointers import LocalPointers
+from lakemark.adapters.node.restorer import LocalRestorer
+from lakemark.adapters.node.run_files import LocalSpool
 from lakemark.formats import recogniser
 from lakemark.index import Index
 from lakemark.model.tiers.residence import Residence
@@ -63,7 +67,11 @@ def make_site(home: Path, data, clock: Clock, *, progress=None, actor="ana@node-
         hot=hot,
         tiers=tiers,
         data=data,
-        workspace=LocalWorkspace(),
+        files=LocalFiles(),
+        restorer=LocalRestorer(),
+        pointers=LocalPointers(),
+        spool=LocalSpool(),
+        notes=LocalNotes(),
         journal=SqliteJournal(home / "journal.sqlite"),
         recogniser=recogniser(),
         now=clock,

@@ -170,7 +170,7 @@ def test_killed_at_every_change():
         assert steps == {"new": [1], RUN: [100, 200]}
         for run in ("new", RUN):
             assert all(len(found.replicas) == 3 for found in world.state(run).records.values())
-            resume = world.workspace.read_run_file(world.site().run_file(run)).resume
+            resume = world.spool.read_run_file(world.site().run_file(run)).resume
             assert resume["step"] == max(found.record.step for found in world.state(run).records.values())
         read_everything(world)
         settled(world, set(world.state().records))

@@ -7,10 +7,10 @@ from lakemark.ports import Quiet
 from lakemark.services.ledger import checkpoint
 from lakemark.services.tiers.verify import verify
 
-PORTS = ("ledger", "hot", "data", "workspace", "journal")
+PORTS = ("ledger", "hot", "data", "restorer", "pointers", "spool", "notes", "journal")
 _CHANGING = (
     "append append_site claim land adopt discard clean put drop collect unshare pin unpin branch_at delete_branch "
-    "keep_ledger move_branch restore restore_parts move_aside draft swap write_run_file unspool save_json remember "
+    "keep_ledger move_branch restore restore_parts move_aside draft swap write_run_file unspool save remember "
     "bind_directory looked"
 )
 CHANGING = frozenset(_CHANGING.split())

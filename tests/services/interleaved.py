@@ -24,13 +24,17 @@ from lakemark.services.soundness import GuardedLedger
 from tests.services.world import START
 from tests.support.memory import (
     MemoryDisk,
+    MemoryFiles,
     MemoryHot,
     MemoryJournal,
     MemoryLedger,
+    MemoryNotes,
+    MemoryPointers,
     MemoryRecogniser,
+    MemoryRestorer,
     MemoryShelf,
+    MemorySpool,
     MemoryStore,
-    MemoryWorkspace,
 )
 
 KEPT = 3
@@ -295,7 +299,9 @@ class Node:
         self.disk.lock = yard.held
         self.hot = MemoryHot(self.disk, name="hot", node=name)
         self.settling = [0]
-        self.workspace, self.journal = MemoryWorkspace(self.disk), MemoryJournal()
+        self.journal, self.spool, self.notes = MemoryJournal(), MemorySpool(), MemoryNotes()
+        self.files, self.restorer = MemoryFiles(self.disk, self.notes), MemoryRestorer(self.disk)
+        self.pointers = MemoryPointers(self.disk)
         self.journal._lock = yard.held
         self.out = Path("/train") / run
         self._spooled = count(1)
@@ -333,7 +339,11 @@ class Node:
             hot=tiers["hot"],
             tiers=tiers,
             data=None,
-            workspace=Turned(lambda: self.workspace, process, what="workspace"),
+            files=Turned(lambda: self.files, process, what="files"),
+            restorer=Turned(lambda: self.restorer, process, what="restorer"),
+            pointers=Turned(lambda: self.pointers, process, what="pointers"),
+            spool=Turned(lambda: self.spool, process, what="spool"),
+            notes=Turned(lambda: self.notes, process, what="notes"),
             journal=journal,
             recogniser=MemoryRecogniser(self.disk),
             now=self.clock,

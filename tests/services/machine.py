@@ -95,7 +95,7 @@ class Machine(RuleBasedStateMachine):
         step = max(100, self.next_step() - 100 * back)
         self.trainer = Trainer(self.world, RUN, OUT)
         path = self.written(self.trainer, step)
-        if announce or any(one.path == path for one in self.world.workspace._spooled.values()):
+        if announce or any(one.path == path for one in self.world.spool._spooled.values()):
             self.trainer.announce(path, step)
 
     @rule(announce=st.booleans())
@@ -108,7 +108,7 @@ class Machine(RuleBasedStateMachine):
         step, data = int(path.name[5:]), f"weights of number {next(self.numbers)}".encode()
         self.world.disk.write(path / "model.bin", data)
         self.truth[data] = (step, self.trainer.file.data[0].commit)
-        if announce or any(one.path == path for one in self.world.workspace._spooled.values()):
+        if announce or any(one.path == path for one in self.world.spool._spooled.values()):
             self.trainer.announce(path, step)
 
     @rule(keep=st.integers(1, 3))

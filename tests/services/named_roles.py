@@ -10,11 +10,11 @@ ROLES = ("weights", "optimizer", "scheduler", "rng", "dataloader", "trainer", "c
 class NamedRoles(MemoryRecogniser):
     def judge(self, path):
         found = super().judge(path)
-        files = [file.path for file in self.workspace.files(path)]
+        files = [file.path for file in self.files.regular(path)]
         roles = {name: stem for name in files if (stem := name.split(".")[0].split("-")[0]) in ROLES}
         possible = tuple(role for role in ROLES if f"maybe-{role}" in files)
         return replace(found, framework=path.name.split("-")[0], roles=roles, possible=possible)
 
     def __init__(self, world):
         super().__init__(world.disk)
-        self.workspace = world.workspace
+        self.files = world.files

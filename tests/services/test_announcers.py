@@ -102,10 +102,10 @@ def test_a_sweep_says_so_and_keeps_the_rest_going(place):
     secret.mkdir(mode=0o700)
     mine, theirs = save(yard.out, 100), save(secret, 200, uid=0)
     for step, path in ((100, mine), (200, theirs)):
-        announcement(site.spool(RUN) / f"{step}.json", path=path, step=step)
+        announcement(site.spool_of(RUN) / f"{step}.json", path=path, step=step)
     swept = yard.sweep()
     assert yard.steps() == [100]
     assert [one.why for one in swept.pending if "step 200" in one.why and "is not taken" in one.why] or any(
         "is not taken" in str(one) for one in swept.pending
     )
-    assert [file.name for file in site.spool(RUN).glob("*.json")] == ["200.json"]
+    assert [file.name for file in site.spool_of(RUN).glob("*.json")] == ["200.json"]

@@ -18,7 +18,7 @@ def world():
 
 
 def note(world):
-    return LedgerNote.read(world.workspace.load_json(place_of(world.site().home)))
+    return LedgerNote.read(world.notes.load(place_of(world.site().home)))
 
 
 def due(world):
@@ -66,7 +66,7 @@ def test_what_no_tier_in_reach_has_is_named_until_it_can_be_read(world):
 
 def test_each_pass_reads_its_share_and_the_next_goes_on_there(world):
     total = sum(world.ledger.run(run).sequence for run in world.ledger.runs()) + world.ledger.site().sequence
-    world.workspace.save_json(place_of(world.site().home), None)
+    world.notes.save(place_of(world.site().home), None)
     seen, passes = set(), 0
     while note_of(world) is None or note_of(world).ended_at is None:
         due(world)
@@ -80,7 +80,7 @@ def test_each_pass_reads_its_share_and_the_next_goes_on_there(world):
 
 
 def note_of(world):
-    document = world.workspace.load_json(place_of(world.site().home))
+    document = world.notes.load(place_of(world.site().home))
     return LedgerNote.read(document) if document is not None else None
 
 
@@ -105,7 +105,7 @@ def test_a_clock_that_went_back_keeps_nothing_from_being_read(world):
 
 @pytest.mark.parametrize("text", [{"format": checking.FORMAT}, [], {"format": "other"}, None])
 def test_a_note_that_can_t_be_read_is_begun_anew(world, text):
-    world.workspace.save_json(place_of(world.site().home), text)
+    world.notes.save(place_of(world.site().home), text)
     check_ledger(world.site(), now_due=True)
     assert note(world).ended_at == world.clock.now
 

@@ -34,7 +34,7 @@ def commit_world():
 
 
 def commit_it(world, site):
-    (spooled,) = list(site.workspace.spooled(site.spool(RUN))) or [None]
+    (spooled,) = list(site.spool.spooled(site.spool_of(RUN))) or [None]
     return commit(site, Commit(path=OUT / "step-200", run=RUN, step=200, spooled=spooled, found=True))
 
 
@@ -216,7 +216,7 @@ def test_a_rollback_killed_anywhere_shows_both_or_neither():
             rollback_it(world, fused(world.site(), fuse))
         except Killed:
             state = world.state()
-            told = world.workspace.read_run_file(Path("/home/runs") / f"{RUN}.json")
+            told = world.spool.read_run_file(Path("/home/runs") / f"{RUN}.json")
             if state.timeline == 1:
                 assert told.timeline == 1
                 continue

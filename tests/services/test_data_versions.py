@@ -150,7 +150,7 @@ def test_of_many_that_open_a_new_run_the_first_wins_and_the_others_read_its_data
     assert world.kinds("new").count("opened") == 1
     (data,) = {one.data[0].commit for one in made}
     assert {one.pins[0].commit for one in made} == {data}
-    assert world.workspace.read_run_file(made[0].run_file).data[0].commit == data
+    assert world.spool.read_run_file(made[0].run_file).data[0].commit == data
     assert {attempt.data[0].commit for attempt in world.state("new").attempts.values()} == {data}
     for one in made:
         assert strength(world, one.pins[0]) is Strength.GUARDED

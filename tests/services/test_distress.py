@@ -233,7 +233,7 @@ def test_an_announced_save_waits_with_what_was_said_of_it(world):
     (found,) = [world.hot.load(one) for one in world.hot.records().records if world.hot.load(one).record.step == 500]
     assert found.record.metrics == {"loss": 1.5}
     assert found.record.attempt == trainer.file.attempt
-    assert not list(world.workspace.spooled(world.site().spool(RUN)))
+    assert not list(world.spool.spooled(world.site().spool_of(RUN)))
 
 
 def test_a_save_of_a_run_that_the_old_ledger_does_not_know(world):

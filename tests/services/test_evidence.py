@@ -159,7 +159,7 @@ def test_the_last_announcement_of_a_path_is_the_one_that_counts(world):
     world.sweep()
     assert data(world, 100) == [(second, Evidence.OPENED)]
     assert len(world.state().records) == 1
-    assert list(world.workspace.spooled(world.site().spool(RUN))) == []
+    assert list(world.spool.spooled(world.site().spool_of(RUN))) == []
 
 
 def test_a_commit_by_hand_takes_what_the_trainer_said_of_it(world):
@@ -174,7 +174,7 @@ def test_a_commit_by_hand_takes_what_the_trainer_said_of_it(world):
     made = commit(world.site(), Commit(path=path, run=RUN, step=100, metrics={"accuracy": 0.5})).record
     assert data(world, 100) == [(first, Evidence.OPENED)]
     assert made.metrics == {"loss": 2.0, "accuracy": 0.5}
-    assert list(world.workspace.spooled(world.site().spool(RUN))) == []
+    assert list(world.spool.spooled(world.site().spool_of(RUN))) == []
 
 
 def test_what_is_found_by_a_name_that_counts_something_else_is_of_the_announced_step(world):

@@ -69,7 +69,7 @@ def test_a_prefix_can_be_asked_for_and_announced(yard):
     first = yard.commit(yard.out / "ckpt-50", 50)
     assert first.new
     assert not yard.commit(yard.out / "ckpt-50", 50).new
-    spool = yard.site().spool(RUN)
+    spool = yard.site().spool_of(RUN)
     spooled = Spooled(
         file=spool / "1.json",
         run=RUN,
@@ -173,7 +173,7 @@ def test_a_copy_of_a_committed_file_is_read_once_and_known(yard):
 
     found = Found(path=yard.out / "last.bin", framework="x", step=None, verdict=Verdict.COMPLETE, why="")
     assert Copies(yard.site(), RUN).is_one(found)
-    (file,) = yard.site().workspace.identities(found.path)
+    (file,) = yard.site().files.identities(found.path)
     assert yard.site().journal.known(file) == yard.at(50).record.id
     (yard.out / "last.bin").write_bytes(source.read_bytes()[:-1] + b"!")
     assert not Copies(yard.site(), RUN).is_one(found)
@@ -192,7 +192,7 @@ def test_a_file_that_cannot_be_compared_is_pending_and_keeps_no_other_out(yard):
         def digest(self, path):
             raise Denied(f"{path}: Permission denied", advice="Give this user the right to it.")
 
-    swept = yard.sweep(workspace=Shut(yard.site().workspace))
+    swept = yard.sweep(files=Shut(yard.site().files))
     assert [done.record.step for done in swept.committed] == [99]
     assert [one.what for one in swept.pending] == [str(yard.out / "last.ckpt")]
     assert "Permission denied" in swept.pending[0].why
@@ -217,7 +217,7 @@ def test_the_copies_that_frameworks_make_are_no_findings(yard, case, name, sourc
 
 
 class Reading:
-    """A workspace that counts whole reads."""
+    """Counts whole reads."""
 
     def __init__(self, real):
         self.real, self.read = real, 0
@@ -241,15 +241,15 @@ def test_a_file_that_is_no_copy_is_read_once_however_many_steps_come(yard):
     found = Found(
         path=save.parent, framework="x", step=None, verdict=Verdict.COMPLETE, why="", roles={"model.pt": "weights"}
     )
-    reading = Reading(yard.site().workspace)
+    reading = Reading(yard.site().files)
     for step in range(4):
         plain(yard.out, step, model=f"{step}".zfill(10), optim=f"{step}")
         yard.sweep()
-        assert not Copies(yard.site(workspace=reading), RUN).is_one(found)
+        assert not Copies(yard.site(files=reading), RUN).is_one(found)
     assert reading.read == 1
     plain(yard.out, 9, model="0123456789", optim="9")
     yard.sweep()
-    assert Copies(yard.site(workspace=reading), RUN).is_one(found)
+    assert Copies(yard.site(files=reading), RUN).is_one(found)
     assert reading.read == 1
 
 
@@ -478,7 +478,7 @@ def test_an_announcement_of_one_rank_waits_for_the_others(yard):
     path = plain(yard.out, 1)
     (path / "rng_0.bin").write_bytes(b"0")
     spooled = Spooled(
-        file=yard.site().spool(RUN) / "1.json",
+        file=yard.site().spool_of(RUN) / "1.json",
         run=RUN,
         path=path,
         step=1,
@@ -640,7 +640,7 @@ def test_no_step_answers_for_a_day_before_the_one_it_came_from(yard, announced):
         yard.sweep()
     late = age(plain(yard.out, 20_001), days=7000)
     spooled = Spooled(
-        file=yard.site().spool(RUN) / "1.json",
+        file=yard.site().spool_of(RUN) / "1.json",
         run=RUN,
         path=late,
         step=20_001,
@@ -711,7 +711,7 @@ def test_a_directory_under_two_names_is_whose_it_was_opened_for_last(yard):
 def test_a_spool_that_can_t_be_listed_keeps_no_other_run_s_saves_out(yard):
     yard.open(run="a", watch=yard.home / "other")
     yard.open(run="b")
-    spool = yard.site().spool("a")
+    spool = yard.site().spool_of("a")
     spool.parent.mkdir(parents=True, exist_ok=True)
     spool.write_bytes(b"no directory")
     hf(yard.out, 10)

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from lakemark.adapters.disk.files import open_regular
-from lakemark.adapters.node.workspace import LocalWorkspace
+from lakemark.adapters.node.files import LocalFiles
+from lakemark.adapters.node.restorer import LocalRestorer
 from lakemark.errors import Corrupt, LakemarkError, Refused
 from lakemark.model.checkpoints.manifest import File, FileType, Manifest, check_links
 from lakemark.ports import Quiet
@@ -80,9 +81,9 @@ def test_a_pipe_where_a_restored_file_should_lie(tmp_path):
     os.mkfifo(tmp_path / "a")
     manifest = Manifest(files=(File(path="a", size_bytes=1, digest="1" * 64),))
     with ends():
-        assert not LocalWorkspace().matches(tmp_path, manifest, progress=Quiet())
+        assert not LocalRestorer().matches(tmp_path, manifest, progress=Quiet())
         with pytest.raises(LakemarkError):
-            LocalWorkspace().digest(tmp_path / "a")
+            LocalFiles().digest(tmp_path / "a")
         with pytest.raises(Corrupt):
             open_regular(tmp_path / "a")
 

@@ -118,7 +118,7 @@ def test_another_node_goes_on_from_the_copy_that_lies_there_or_sends_its_own(lar
     """Without this node's note of what was sent a whole one comes, and what the other left beside it does no harm."""
     hours(large, 2)
     for node in ("node-a", "node-b"):
-        large.workspace.save_json(large.site().home / "ledger-copies" / "cold.json", {"of": node})
+        large.notes.save(large.site().home / "ledger-copies" / "cold.json", {"of": node})
         hours(large, 2, step=2000 if node == "node-a" else 3000)
         assert from_alone(large) == dict(large.ledger.tips())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakemark.adapters.node import survey as surveying
-from lakemark.adapters.node.workspace import LocalWorkspace
+from lakemark.adapters.node.files import LocalFiles
 from lakemark.model.checkpoints.survey import NEWEST, FileStamp, Survey
 from lakemark.services.ledger import checkpoint
 from lakemark.services.saves import looks as looking
@@ -46,11 +46,10 @@ def listings(below):
         found.update({at: count for at, count in LISTINGS.items() if at.startswith(str(below))})
 
 
-class Asked(LocalWorkspace):
+class Asked(LocalFiles):
     """Counts what is asked of it. stamps: how many files and directories `same` was asked of."""
 
     def __init__(self):
-        super().__init__()
         self.stamps = self.surveys = self.identified = 0
 
     def survey(self, root):
@@ -72,8 +71,8 @@ class Service:
 
     def __init__(self, yard):
         self.seconds = 0.0
-        self.workspace = Asked()
-        self.site = yard.site(workspace=self.workspace, seconds=lambda: self.seconds)
+        self.files = Asked()
+        self.site = yard.site(files=self.files, seconds=lambda: self.seconds)
         self.looks = Looks()
 
     def look(self, after=30.0):
@@ -83,10 +82,10 @@ class Service:
         return saves
 
     def looks_that_read(self, count=1):
-        before = self.workspace.surveys
+        before = self.files.surveys
         for _ in range(count):
             self.look()
-        return self.workspace.surveys - before
+        return self.files.surveys - before
 
 
 @pytest.fixture
@@ -114,19 +113,19 @@ def test_an_idle_look_lists_nothing_and_stats_two_files_of_an_old_step(yard):
         plain(yard.out, step, **{f"part-{number:02}": f"{step} {number}" for number in range(FILES)})
     service = Service(yard)
     assert len(service.look().committed) == STEPS
-    service.workspace.identified = 0
+    service.files.identified = 0
     with listings(yard.out) as before:
         service.look()
-    assert service.workspace.identified == STEPS * FILES
+    assert service.files.identified == STEPS * FILES
     assert before.total() >= 2 * STEPS
     service.look()
-    service.workspace.identified = 0
+    service.files.identified = 0
     with listings(yard.out) as after:
         saves = service.look()
-    assert (after, service.workspace.identified) == ({}, 0)
+    assert (after, service.files.identified) == ({}, 0)
     assert len(saves.passed_over) == STEPS, "it answers as if it had read"
     folders, newest, old = 1 + STEPS, NEWEST * FILES, 2 * (STEPS - NEWEST)
-    assert service.workspace.stamps <= folders + newest + old
+    assert service.files.stamps <= folders + newest + old
 
 
 def new_step(out):
@@ -221,10 +220,10 @@ def test_two_looks_within_two_seconds_do_not_settle_it(yard):
     service.look()
     for _ in range(5):
         service.look(after=0.1)
-    assert service.workspace.surveys == 6
+    assert service.files.surveys == 6
     service.look(after=looking.SETTLED_SECONDS)
     service.look(after=0.1)
-    assert service.workspace.surveys == 7
+    assert service.files.surveys == 7
 
 
 def test_all_is_read_again_every_ten_minutes(service):

@@ -25,7 +25,7 @@ def test_open_resolves_pins_and_tells_the_trainer(world):
     made = world.open(job="1")
     assert [(ref.repository, ref.branch, ref.commit) for ref in made.data] == [("data", "main", head)]
     assert made.pins[0].strength is Strength.GUARDED
-    told = world.workspace.read_run_file(made.run_file)
+    told = world.spool.read_run_file(made.run_file)
     assert (told.run, told.timeline, told.attempt, told.resume) == (RUN, 1, made.attempt, None)
     assert told.data[0].commit == head
     assert world.journal.directory(OUT).attempt == made.attempt

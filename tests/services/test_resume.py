@@ -12,7 +12,7 @@ from lakemark.services.saves.commit import Commit, commit
 from lakemark.services.saves.layout import ASIDE
 from lakemark.services.tiers.replicate import replicate
 from tests.services.world import OUT, POLICIES, RUN, files
-from tests.support.memory import MemoryWorkspace
+from tests.support.memory import MemoryFiles
 
 
 def rename_steps(world):
@@ -26,7 +26,7 @@ def test_resume_is_a_no_op_where_all_is_right(world):
     assert (done.found.record.step, done.changed, done.moved_aside) == (200, False, ())
     assert done.timeline == 1
     assert world.state().timeline == 1
-    told = world.workspace.read_run_file(done.run_file)
+    told = world.spool.read_run_file(done.run_file)
     assert told.resume == {"path": str(OUT / "step-200"), "step": 200, "record": done.found.record.id, "timeline": 1}
     before = world.state().sequence
     again = resume(world.site(), RUN, to=OUT, job="7")
@@ -216,7 +216,7 @@ def test_an_empty_job_id_is_refused_before_anything_is_done(world, job):
     assert world.kinds() == before
 
 
-class _Closed(MemoryWorkspace):
+class _Closed(MemoryFiles):
     """One folder of it may not be read."""
 
     def identities(self, path):
@@ -229,6 +229,6 @@ def test_an_older_step_that_may_not_be_read_does_not_keep_training_from_going_on
     world.open()
     world.saves(100, 200, 300)
     world.roll_back(200)
-    done = resume(world.site(workspace=_Closed(world.disk)), RUN, to=OUT, job="7")
+    done = resume(world.site(files=_Closed(world.disk)), RUN, to=OUT, job="7")
     assert done.moved_aside == (OUT / ASIDE / "7" / "step-300",)
     assert rename_steps(world) == ["step-100", "step-200"]

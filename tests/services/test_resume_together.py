@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 
-from lakemark.adapters.node.directory_lock import alone
+from lakemark.adapters.node.aside import alone
 from lakemark.ports import Policies
 from lakemark.services.back.resume import resume
 from tests.faults.site_on_disk import make_site

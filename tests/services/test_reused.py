@@ -10,8 +10,8 @@ import pytest
 
 from lakemark.adapters.disk import file_identity as marks
 from lakemark.adapters.disk.file_identity import known_file
+from lakemark.adapters.node.files import LocalFiles
 from lakemark.adapters.node.journal import SqliteJournal
-from lakemark.adapters.node.workspace import LocalWorkspace
 from lakemark.ports import KnownFile
 from lakemark.services.node.sweep import sweep
 from tests.services.on_disk import Yard, plain
@@ -84,13 +84,13 @@ def test_a_file_is_known_under_any_name_and_another_with_its_numbers_is_not(tmp_
     path = tmp_path / "a"
     path.write_bytes(b"one")
     os.utime(path, (FIXED, FIXED))
-    (first,) = LocalWorkspace().identities(path)
+    (first,) = LocalFiles().identities(path)
     journal = SqliteJournal(tmp_path / "journal.sqlite")
     journal.remember([first], record="r" * 64, why="committed")
     journal.note_digest(first, "d" * 64)
     path.rename(tmp_path / "b")
     os.link(tmp_path / "b", tmp_path / "c")
-    assert LocalWorkspace().identities(tmp_path / "c") == (first,)
+    assert LocalFiles().identities(tmp_path / "c") == (first,)
     other = KnownFile(device=first.device, inode=first.inode, size_bytes=3, mtime_ns=first.mtime_ns, mark="b1")
     assert (journal.known(first), journal.digest(first)) == ("r" * 64, "d" * 64)
     assert (journal.known(other), journal.digest(other)) == (None, None)
@@ -153,8 +153,8 @@ def test_names_and_links_that_come_and_go_cost_one_reading(yard):
     path = plain(yard.out, 1)
     sweep(site, move=False)
     read = []
-    digest = site.workspace.digest
-    site.workspace.digest = lambda one: read.append(one) or digest(one)
+    digest = site.files.digest
+    site.files.digest = lambda one: read.append(one) or digest(one)
     assert sweep(site, move=False).passed_over
     assert read == [], "a quiet directory is not read"
     (path / "model.bin").chmod(0o600)

@@ -57,7 +57,7 @@ def test_a_plan_says_what_it_takes_and_changes_nothing(run):
     assert made.gives_up.steps == 100
     assert [(item.repository, item.commit) for item in made.data] == [("data", run.commits[200])]
     assert made.data_changes == {"added": 0, "removed": 0, "changed": 1}
-    assert run.workspace.json[Path("/home/plans") / f"{made.digest}.json"] == made.as_json()
+    assert run.notes.json[Path("/home/plans") / f"{made.digest}.json"] == made.as_json()
 
 
 def test_both_come_back(run):
@@ -68,7 +68,7 @@ def test_both_come_back(run):
     ((repository, branch, commit),) = done.data
     assert (repository, commit) == ("data", run.commits[200])
     assert run.data.head("data", branch) == commit
-    told = run.workspace.read_run_file(done.run_file)
+    told = run.spool.read_run_file(done.run_file)
     assert told.timeline == 2
     assert told.resume["record"] == done.record
     assert [(ref.branch, ref.commit) for ref in told.data] == [(branch, commit)]
@@ -403,7 +403,7 @@ def test_applying_again_does_not_take_the_run_file_back(run):
     apply(run.site(), asked.id)
     done = resume(run.site(), RUN, to=OUT, job="9")
     apply(run.site(), asked.id)
-    assert run.workspace.read_run_file(done.run_file).attempt == done.attempt
+    assert run.spool.read_run_file(done.run_file).attempt == done.attempt
 
 
 def test_data_bound_otherwise_is_another_plan(run):

@@ -39,7 +39,7 @@ def warm(world):
 
 
 def told(world, *, assured=False, tiers=("hot", "warm", "cold")):
-    note = StoreNote.read(world.site().workspace.load_json(place_of(world.site().home)))
+    note = StoreNote.read(world.site().notes.load(place_of(world.site().home)))
     return list(problems_of_stores(note, assured=dict.fromkeys(tiers, assured), now=world.clock()))
 
 
@@ -94,4 +94,4 @@ def test_what_a_pass_saw_first_keeps_its_time(world, warm):
 def test_a_site_without_such_stores_has_no_note(world):
     world.open()
     sweep(world.site())
-    assert world.site().workspace.load_json(place_of(world.site().home)) is None
+    assert world.site().notes.load(place_of(world.site().home)) is None

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from lakemark.adapters.node.files import LocalFiles
 from lakemark.adapters.node.journal import SqliteJournal
-from lakemark.adapters.node.workspace import LocalWorkspace
 from lakemark.services.node.sweep import sweep
 from lakemark.services.node.tidy_journal import tidy_journal
 from lakemark.services.tiers.register import register_all
@@ -24,10 +24,10 @@ class Node:
         self.clock = Clock(START)
         self.world = World(clock=self.clock)
         self.journal = SqliteJournal(home / "journal.sqlite", now=self.clock)
-        self.workspace = LocalWorkspace()
+        self.files = LocalFiles()
 
     def site(self, **changes):
-        return self.world.site(journal=self.journal, workspace=self.workspace, **changes)
+        return self.world.site(journal=self.journal, files=self.files, **changes)
 
     def tidied(self):
         return tidy_journal(self.site())
@@ -35,7 +35,7 @@ class Node:
     def save(self, *names):
         for name in names:
             (self.out / name).write_text(name)
-        files = self.workspace.identities(self.out)
+        files = self.files.identities(self.out)
         self.journal.remember(files, record=RECORD, why="committed")
         return {os.path.basename(file.place): file for file in files}
 
@@ -73,7 +73,7 @@ def test_what_was_seen_lately_or_lies_there_stays_known(node):
     for name in ("a", "b"):
         (node.out / name).rename(node.out.parent / name)
     node.clock.wait(days=80)
-    assert node.journal.all_known(node.workspace.identities(node.out.parent / "a"), at=node.clock())
+    assert node.journal.all_known(node.files.identities(node.out.parent / "a"), at=node.clock())
     node.clock.wait(days=20)
     assert node.tidied() == 1
     assert node.known(files) == ["a", "c"]

@@ -22,7 +22,7 @@ from tests.support.memory.lookout import MemoryLookout
 
 def noted(world, run=RUN):
     site = world.site()
-    document = site.workspace.json.get(place_of(site.home, run))
+    document = site.notes.json.get(place_of(site.home, run))
     return [] if document is None else list(WaitingSave.read(json.loads(json.dumps(document))))
 
 

@@ -55,7 +55,7 @@ def service(world):
 
 
 def told(world, run=RUN):
-    return world.workspace.read_run_file(world.site().run_file(run))
+    return world.spool.read_run_file(world.site().run_file(run))
 
 
 def test_it_commits_what_is_announced_and_what_is_found_and_moves_it(world, service):
@@ -327,7 +327,7 @@ def test_a_rollback_elsewhere_shows_in_the_run_file(world, service):
     before = told(world)
     world.roll_back(200)
     applied = told(world)
-    world.workspace.write_run_file(world.site().run_file(RUN), before)  # this node was not the one that applied it
+    world.spool.write_run_file(world.site().run_file(RUN), before)  # this node was not the one that applied it
     service.round()
     now = told(world)
     assert (now.timeline, now.resume["step"], now.resume["record"]) == (2, 200, world.at(200).record.id)
@@ -381,7 +381,7 @@ def test_a_file_that_is_right_is_not_written_again(world, service):
 
 def test_runs_of_other_nodes_get_no_file_here(world):
     world.open(watch=None)
-    world.workspace._run_files.clear()
+    world.spool._run_files.clear()
     service = Service(world)
     service.round()
     assert told(world) is None
@@ -511,7 +511,7 @@ def test_where_to_look(world):
     assert service.watch.places() == {
         site.home / "runs": None,
         site.home / "spool": None,
-        site.spool(RUN): RUN,
+        site.spool_of(RUN): RUN,
         Path("/train"): None,
         Path("/fix"): None,
         OUT: RUN,

@@ -304,7 +304,7 @@ def test_hints_wake_it_long_before_its_turn(world):
     with Beside(world) as beside:
         until(lambda: idle(beside))
         world.trainer().save(100)
-        beside.lookout.hint(world.site().spool(RUN))
+        beside.lookout.hint(world.site().spool_of(RUN))
         until(lambda: [found.record.step for found in world.state().records.values()] == [100])
         until(lambda: tiers(world, 100) == {"hot", "warm", "cold"})
         world.save(200)
@@ -354,14 +354,14 @@ def test_its_state_file_says_how_it_goes(world):
     world.shelves["warm"].reachable = False
     with Beside(world, every=timedelta(seconds=0.05)) as beside:
         world.trainer().save(100)
-        until(lambda: world.workspace.json.get(STATE, {}).get("problems"))
-        state = world.workspace.json[STATE]
+        until(lambda: world.notes.json.get(STATE, {}).get("problems"))
+        state = world.notes.json[STATE]
         assert (state["node"], state["stopped"], state["hints"]) == ("node-a", False, None)
         assert {one["what"] for one in state["problems"]} >= {"tier warm"}
         rounds = {"announced", "found", "tended", "to warm", "to cold", "moved", "followed"}
         assert {one["name"] for one in state["rounds"]} == rounds
-        until(lambda: world.workspace.json[STATE]["committed"] == 1)
-    assert world.workspace.json[STATE]["stopped"]
+        until(lambda: world.notes.json[STATE]["committed"] == 1)
+    assert world.notes.json[STATE]["stopped"]
     assert beside.beats
 
 
@@ -372,7 +372,7 @@ def test_a_state_file_that_can_t_be_written_ends_nothing(world):
         raise OSError("no space")
 
     with Beside(world, every=timedelta(seconds=0.02)) as beside:
-        beside.watch.site.workspace.save_json = full
+        beside.watch.site.notes.save = full
         until(lambda: any("state file" in line for line in beside.said))
         world.trainer().save(100)
         until(lambda: [found.record.step for found in world.state().records.values()] == [100])
@@ -401,7 +401,7 @@ def test_slow_stores_do_not_keep_commits_waiting(world):
         trainer = world.trainer()
         for step in (100, 200, 300):
             trainer.save(step)
-            beside.lookout.hint(world.site().spool(RUN))
+            beside.lookout.hint(world.site().spool_of(RUN))
             until(lambda step=step: step in {found.record.step for found in world.state().records.values()})
         assert all("warm" not in {place.tier for place in found.replicas} for found in world.state().records.values())
         go.set()
@@ -425,7 +425,7 @@ def test_a_slow_tier_keeps_new_saves_from_no_other(world, slow):
         trainer = world.trainer()
         for count, step in enumerate((100, 200, 300), start=1):
             trainer.save(step)
-            beside.lookout.hint(world.site().spool(RUN))
+            beside.lookout.hint(world.site().spool_of(RUN))
             until(lambda count=count: tiers() == [{other}] * count)
         until(lambda: [one["name"] for one in _busy(world, beside)] == [f"to {slow}"])
         go.set()
@@ -434,5 +434,5 @@ def test_a_slow_tier_keeps_new_saves_from_no_other(world, slow):
 
 def _busy(world, beside):
     beside.service.tell()
-    rounds = world.workspace.json[STATE]["rounds"]
+    rounds = world.notes.json[STATE]["rounds"]
     return [one for one in rounds if one["busy_since"] is not None and one["name"].startswith("to ")]

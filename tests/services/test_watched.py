@@ -66,7 +66,7 @@ def test_a_trainer_in_a_container_announces_and_resumes_by_its_own_paths(world):
     assert [done.record.metrics for done in swept.committed] == [{"loss": 1.0}]
     done = resume(world.site(), RUN, to=OUT)
     assert done.path == OUT / "step-100"
-    told = world.workspace.read_run_file(world.site().run_file(RUN)).resume
+    told = world.spool.read_run_file(world.site().run_file(RUN)).resume
     assert told["path"] == str(INSIDE / "step-100")
 
 
@@ -76,7 +76,7 @@ def test_a_trainer_in_a_container_may_see_other_inodes(world):
     trainer = world.trainer(out=OUT)
     for step in (100, 200):
         path = world.save(step)
-        seen = {one.path: one.file for one in world.workspace.files(path)}
+        seen = {one.path: one.file for one in world.files.regular(path)}
         identity = {name: (one.inode + 1000, one.size_bytes, one.mtime_ns) for name, one in seen.items()}
         trainer.announce(INSIDE / f"step-{step}", step, metrics={"loss": 1.0}, identity=identity)
     world.disk.write(OUT / "step-200" / "model.bin", b"another")

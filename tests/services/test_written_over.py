@@ -30,7 +30,7 @@ class Trainer:
     @property
     def waiting(self):
         site = self.yard.site()
-        return sorted(one.step for one in site.workspace.spooled(site.spool(RUN)))
+        return sorted(one.step for one in site.spool.spooled(site.spool_of(RUN)))
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_one_of_several_files_that_is_written_again(trainer, yard):
 
 def test_the_clock_went_back_between_two_announcements(trainer, yard):
     trainer.saves(100, b"of step 100")
-    (spooled,) = yard.site().spool(RUN).glob("*.json")
+    (spooled,) = yard.site().spool_of(RUN).glob("*.json")
     said = json.loads(spooled.read_text())
     later = datetime.fromisoformat(said["saved_at"]) + timedelta(days=1)
     spooled.write_text(json.dumps(said | {"saved_at": later.strftime("%Y-%m-%dT%H:%M:%S.%fZ")}))

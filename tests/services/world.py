@@ -19,13 +19,17 @@ from lakemark.services.tiers.register import register_all
 from tests.support.memory import (
     MemoryData,
     MemoryDisk,
+    MemoryFiles,
     MemoryHot,
     MemoryJournal,
     MemoryLedger,
+    MemoryNotes,
+    MemoryPointers,
     MemoryRecogniser,
+    MemoryRestorer,
     MemoryShelf,
+    MemorySpool,
     MemoryStore,
-    MemoryWorkspace,
 )
 
 RUN = "llama"
@@ -67,7 +71,9 @@ class World:
         self.ledger = MemoryLedger()
         self.data = MemoryData(self.clock)
         self.data.create("data", guarding=self.guarding)
-        self.workspace = MemoryWorkspace(self.disk)
+        self.spool, self.notes = MemorySpool(), MemoryNotes()
+        self.files, self.restorer = MemoryFiles(self.disk, self.notes), MemoryRestorer(self.disk)
+        self.pointers = MemoryPointers(self.disk)
         self.journal = MemoryJournal()
         self.changes = {}
         self._spooled = count(1)
@@ -89,7 +95,11 @@ class World:
             hot=self.hot,
             tiers=tiers,
             data=self.data,
-            workspace=self.workspace,
+            files=self.files,
+            restorer=self.restorer,
+            pointers=self.pointers,
+            spool=self.spool,
+            notes=self.notes,
             journal=self.journal,
             recogniser=MemoryRecogniser(self.disk),
             now=self.clock,
@@ -185,7 +195,7 @@ class Trainer:
 
     def __init__(self, world, run, out, *, reads_resume=True):
         self.world, self.run, self.out = world, run, out
-        self.file = world.workspace.read_run_file(world.site().run_file(run))
+        self.file = world.spool.read_run_file(world.site().run_file(run))
         self.resume = self.file.resume if reads_resume else None
 
     def save(self, step, content=None, *, announce=True, **more):
@@ -207,7 +217,7 @@ class Trainer:
             data=self.file.data,
             **more,
         )
-        self.world.workspace.announce(spooled)
+        self.world.spool.announce(spooled)
         return spooled
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lakemark.adapters.node.workspace import LocalWorkspace
+from lakemark.adapters.node.run_files import LocalSpool
 from lakemark.ports import RunFile
 from lakemark.trainer import Ranks, Run
 from lakemark.trainer.accelerate import save_state
@@ -22,12 +22,12 @@ NEEDS = {"hf": ["transformers"], "dcp": ["torch"], "lightning": ["lightning", "p
 @pytest.fixture
 def run(tmp_path):
     run_file = RunFile(run="r", timeline=1, attempt="t1", spool=tmp_path / "home/spool/r", data=())
-    LocalWorkspace().write_run_file(tmp_path / "home/runs/r.json", run_file)
+    LocalSpool().write_run_file(tmp_path / "home/runs/r.json", run_file)
     return Run.open("r", environ={"LAKEMARK_HOME": str(tmp_path / "home")})
 
 
 def spooled(run):
-    return list(LocalWorkspace().spooled(Path(run._spool)))
+    return list(LocalSpool().spooled(Path(run._spool)))
 
 
 @pytest.mark.parametrize("adapter", NEEDS)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.node.workspace import LocalWorkspace
+from lakemark.adapters.node.run_files import LocalSpool
 from lakemark.model.values.names import run_for
 from lakemark.ports import RunFile
 from lakemark.trainer import Run, RunNotOpened
@@ -33,12 +33,12 @@ def opened(home, name="llama-7b", *, refs=None, resume=None, spool=None, **envir
     run_file = RunFile(
         run=run, timeline=3, attempt="t1", spool=spool, data=(data(),) if refs is None else refs, resume=resume
     )
-    LocalWorkspace().write_run_file(home / "runs" / f"{run}.json", run_file)
+    LocalSpool().write_run_file(home / "runs" / f"{run}.json", run_file)
     return Run.open(name, environ={"LAKEMARK_HOME": str(home)} | environ)
 
 
 def spooled(run):
-    return list(LocalWorkspace().spooled(Path(run._spool)))
+    return list(LocalSpool().spooled(Path(run._spool)))
 
 
 def test_open_and_save(home, tmp_path):
@@ -194,7 +194,7 @@ def test_inside_a_container(home, tmp_path):
     (home / "spool/llama-7b").mkdir(parents=True)
     run = opened(home, spool=Path("/host/only/spool/llama-7b"))
     run.saved("/x", step=1)
-    assert len(list(LocalWorkspace().spooled(home / "spool/llama-7b"))) == 1
+    assert len(list(LocalSpool().spooled(home / "spool/llama-7b"))) == 1
 
 
 def test_a_process_killed_while_it_saves_leaves_whole_announcements(home):
@@ -214,7 +214,7 @@ for step in range(10**9):
     process.kill()
     process.wait()
     process.stdout.close()
-    found = list(LocalWorkspace().spooled(home / "spool/llama-7b"))
+    found = list(LocalSpool().spooled(home / "spool/llama-7b"))
     assert [one.step for one in found][: done + 1] == list(range(done + 1))
     assert not (home / "spool/llama-7b/rejected").exists()
 

@@ -31,9 +31,9 @@ from lakemark.ports import (
     Progress,
     Quiet,
     Recogniser,
+    Restorer,
     Site,
     Watched,
-    Workspace,
 )
 from lakemark.settings import (
     DirectoryTier,
@@ -288,7 +288,11 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
     """
     from lakemark import __version__
     from lakemark.adapters.disk.lanes import at_once
-    from lakemark.adapters.node.workspace import LocalWorkspace
+    from lakemark.adapters.node.files import LocalFiles
+    from lakemark.adapters.node.notes import LocalNotes
+    from lakemark.adapters.node.pointers import LocalPointers
+    from lakemark.adapters.node.restorer import LocalRestorer
+    from lakemark.adapters.node.run_files import LocalSpool
     from lakemark.services.soundness import GuardedLedger
 
     settings = parts.settings
@@ -304,7 +308,11 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
         hot=parts.hot,
         tiers=tiers,
         data=parts.data,
-        workspace=LocalWorkspace(data_endpoint=settings.data.endpoint if settings.data else None),
+        files=LocalFiles(),
+        restorer=LocalRestorer(),
+        pointers=LocalPointers(),
+        spool=LocalSpool(data_endpoint=settings.data.endpoint if settings.data else None),
+        notes=LocalNotes(),
         journal=journal,
         recogniser=cast("Recogniser", Later(recogniser)),
         now=parts.now,
@@ -334,23 +342,23 @@ def _ledger(parts: Parts, *, saving: bool) -> GitLedger:
     return cast("GitLedger", Later(lambda: parts.ledger))
 
 
-def tier_at(path: Path) -> tuple[CheckpointStore, Workspace]:
-    """The tier whose disk is at `path`, told by what lies there, and a workspace to restore into. Nothing is written there.
+def tier_at(path: Path) -> tuple[CheckpointStore, Restorer]:
+    """The tier whose disk is at `path`, told by what lies there, and what restores from it. Nothing is written there.
 
     For whoever has neither a site nor a ledger left. Raises NotFound where it is no tier's.
     """
-    from lakemark.adapters.node.workspace import LocalWorkspace
+    from lakemark.adapters.node.restorer import LocalRestorer
 
     place = path.absolute()
     if (place / ".lakemark" / "sealed").is_dir():
         from lakemark.adapters.hot.store import TreeStore
 
-        return TreeStore(place, name=str(place), node=""), LocalWorkspace()
+        return TreeStore(place, name=str(place), node=""), LocalRestorer()
     if (place / "lakemark" / "records").is_dir():
         from lakemark.adapters.disk.directory_objects import DirectoryBlobs
         from lakemark.adapters.dvc.store import DvcStore
 
-        return DvcStore(DirectoryBlobs(place), name=str(place), tier_class="cold"), LocalWorkspace()
+        return DvcStore(DirectoryBlobs(place), name=str(place), tier_class="cold"), LocalRestorer()
     raise NotFound(
         f"{str(place)!r:.300} is no tier: it has neither lakemark/records nor .lakemark/sealed",
         advice="Give the directory that `path` of the tier was, with its disk mounted.",

@@ -15,31 +15,15 @@ from lakemark.ports.data import (
     Sampled,
     Strength,
 )
+from lakemark.ports.files import Files, KnownFile, OnDisk
+from lakemark.ports.journal import Directory, Journal
 from lakemark.ports.ledger import EntryCache, Ledger
-from lakemark.ports.local import (
-    Baked,
-    Directory,
-    Fetch,
-    FetchPart,
-    Found,
-    Journal,
-    KnownFile,
-    OnDisk,
-    Placed,
-    Pointer,
-    PointerKind,
-    Range,
-    Recogniser,
-    Restored,
-    RunFile,
-    Skip,
-    Sparse,
-    Spooled,
-    Unreadable,
-    Verdict,
-    Workspace,
-)
+from lakemark.ports.notes import Notes
+from lakemark.ports.pointers import Pointer, PointerKind, Pointers
+from lakemark.ports.recogniser import Baked, Found, Placed, Range, Recogniser, Skip, Unreadable, Verdict
+from lakemark.ports.restorer import Fetch, FetchPart, Restored, Restorer, Sparse
 from lakemark.ports.site import Approval, Drills, Objectives, Policies, ReadBack, Site, Watched, WaterMarks
+from lakemark.ports.spool import RunFile, Spool, Spooled
 from lakemark.ports.store import (
     Checkpoint,
     CheckpointStore,
@@ -71,6 +55,7 @@ __all__ = [
     "Expiry",
     "Fetch",
     "FetchPart",
+    "Files",
     "Found",
     "HeadAt",
     "HotStore",
@@ -81,6 +66,7 @@ __all__ = [
     "Ledger",
     "Listing",
     "MadePin",
+    "Notes",
     "Objectives",
     "OnDisk",
     "PinAsked",
@@ -88,6 +74,7 @@ __all__ = [
     "Placed",
     "Pointer",
     "PointerKind",
+    "Pointers",
     "Policies",
     "Progress",
     "Quiet",
@@ -95,12 +82,14 @@ __all__ = [
     "ReadBack",
     "Recogniser",
     "Restored",
+    "Restorer",
     "RunFile",
     "Sampled",
     "Site",
     "Skip",
     "Source",
     "Sparse",
+    "Spool",
     "Spooled",
     "Stored",
     "Strength",
@@ -109,5 +98,4 @@ __all__ = [
     "Verdict",
     "Watched",
     "WaterMarks",
-    "Workspace",
 ]

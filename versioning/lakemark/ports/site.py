@@ -16,8 +16,14 @@ from lakemark.model.tiers.residence import Residence
 from lakemark.model.tiers.retention import RetentionPolicy
 from lakemark.model.values.names import original
 from lakemark.ports.data import DataVersions, Strength
+from lakemark.ports.files import Files
+from lakemark.ports.journal import Journal
 from lakemark.ports.ledger import Ledger
-from lakemark.ports.local import Journal, Recogniser, Workspace
+from lakemark.ports.notes import Notes
+from lakemark.ports.pointers import Pointers
+from lakemark.ports.recogniser import Recogniser
+from lakemark.ports.restorer import Restorer
+from lakemark.ports.spool import Spool
 from lakemark.ports.store import CheckpointStore, HotStore
 from lakemark.ports.work import Clock, Lanes, Progress, Quiet, one_by_one
 
@@ -160,7 +166,11 @@ class Site:
     hot: HotStore
     tiers: Mapping[str, CheckpointStore]
     data: DataVersions | None
-    workspace: Workspace
+    files: Files
+    restorer: Restorer
+    pointers: Pointers
+    spool: Spool
+    notes: Notes
     journal: Journal
     recogniser: Recogniser
     now: Clock
@@ -219,5 +229,5 @@ class Site:
     def run_file(self, run: str) -> Path:
         return self.home / "runs" / f"{run}.json"
 
-    def spool(self, run: str) -> Path:
+    def spool_of(self, run: str) -> Path:
         return self.home / "spool" / run

@@ -13,7 +13,7 @@ from lakemark.model.checkpoints.manifest import File, Manifest
 from lakemark.model.checkpoints.record import Record
 from lakemark.model.ledger.run import Place
 from lakemark.model.values.canonical import JSON
-from lakemark.ports.local import KnownFile
+from lakemark.ports.files import KnownFile
 from lakemark.ports.work import Progress
 
 

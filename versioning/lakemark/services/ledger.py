@@ -75,7 +75,7 @@ def announced(site: Site, run: str) -> Iterator[Spooled]:
 
     Whoever sees a directory under another path may also see other inodes.
     """
-    for one in site.workspace.spooled(site.spool(run)):
+    for one in site.spool.spooled(site.spool_of(run)):
         path = site.here(run, one.path)
         if path != one.path and one.identity:
             seen = {name: (0, size_bytes, mtime_ns) for name, (_, size_bytes, mtime_ns) in one.identity.items()}

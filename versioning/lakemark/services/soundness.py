@@ -21,8 +21,8 @@ from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import SiteState
 from lakemark.model.ledger.soundness import HERE, Lack, Seen, in_words, lacks
 from lakemark.ports import Checkpoint, CheckpointStore, Site
+from lakemark.ports.journal import Journal
 from lakemark.ports.ledger import BrokenEntry, Ledger
-from lakemark.ports.local import Journal
 
 _RECORD: Final = "the record "
 """Begins what stands for a revision where only the record is known that some entry committed."""

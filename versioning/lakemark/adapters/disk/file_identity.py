@@ -14,7 +14,7 @@ import stat
 import struct
 from typing import Final
 
-from lakemark.ports.local import KnownFile
+from lakemark.ports.files import KnownFile
 
 # Of the kernel's headers; Python has no statx. In `struct statx` the mask comes first, the birth time at byte 80.
 _AT_FDCWD: Final = -100

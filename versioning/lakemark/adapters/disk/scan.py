@@ -17,7 +17,7 @@ from lakemark.adapters.disk.file_identity import known_file
 from lakemark.adapters.disk.files import as_ours
 from lakemark.errors import Incomplete, NotFound, Refused, Unsteady, quoted
 from lakemark.model.checkpoints.manifest import FileType, check_links, check_path, check_target
-from lakemark.ports.local import KnownFile
+from lakemark.ports.files import KnownFile
 
 # Fewer bytes of holes than this are written as zeros: finding them again would cost more than it saves.
 _WORTH_BYTES: Final = 2**20

@@ -27,7 +27,7 @@ from lakemark.adapters.hot.marker import Change, FileIdentity
 from lakemark.adapters.hot.tree_files import keep_rights, sealed_rights
 from lakemark.errors import Incomplete, NotFound, quoted
 from lakemark.model.checkpoints.manifest import PART_SIZE_BYTES, File, FileType, Manifest, Role
-from lakemark.ports.local import KnownFile
+from lakemark.ports.files import KnownFile
 from lakemark.ports.work import Progress
 
 WAYS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -15,7 +15,7 @@ from lakemark.ports import Progress
 
 
 def matches(path: Path, manifest: Manifest, *, progress: Progress, beside: Container[str] = ()) -> bool:
-    """See `ports.Workspace.matches`. A single file matches the manifest that lists only it, under its name.
+    """See `ports.Restorer.matches`. A single file matches the manifest that lists only it, under its name.
 
     beside: paths that may lie there too.
     """

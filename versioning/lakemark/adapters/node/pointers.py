@@ -1,4 +1,4 @@
-"""A framework's pointers on this disk: drafted out of sight, then shown by one rename. See `ports.Workspace`."""
+"""A framework's pointers on this disk: drafted out of sight, then shown by one rename. See `ports.Pointers`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,31 @@ from lakemark.adapters.disk.files import (
     write_all,
     write_new,
 )
+from lakemark.adapters.node.aside import move_aside
 from lakemark.ports import Pointer, PointerKind
 
-ASIDE: Final = ".lakemark-aside"
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class LocalPointers:
+    """Implements `ports.Pointers`."""
+
+    def points(self, pointer: Pointer) -> bool:
+        return points(pointer)
+
+    def draft(self, pointer: Pointer, at: Path) -> None:
+        draft(pointer, at)
+
+    def swap(self, draft: Path, path: Path, *, keep: Path) -> Path | None:
+        with os_errors(path):
+            try:
+                exchanged = swap(draft, path)
+            except FileExistsError:
+                # Names can't be exchanged here: for a moment nothing has this one; a kill leaves what was there in `keep`.
+                kept = move_aside([path], keep)
+                swap(draft, path)
+                return kept[0]
+            return move_aside([draft], keep)[0] if exchanged else None
 
 
 def points(pointer: Pointer) -> bool:
@@ -71,16 +92,6 @@ def swap(draft_at: Path, path: Path) -> bool:
     for folder in (path.parent, draft_at.parent):
         fsync_directory(folder)
     return exchanged
-
-
-def tidy(path: Path) -> None:
-    """Only what is empty goes, and nothing above `.lakemark-aside`."""
-    while ASIDE in path.parts:
-        try:
-            os.rmdir(path)
-        except OSError:
-            return
-        path = path.parent
 
 
 def _bytes(pointer: Pointer) -> bytes:

@@ -42,7 +42,7 @@ KEPT: Final = "kept"
 
 
 def restore_tree(target: Path, manifest: Manifest, fetch: Fetch, *, tag: str, progress: Progress) -> Restored:
-    """See `ports.Workspace.restore`."""
+    """See `ports.Restorer.restore`."""
     with staged(target, tag) as (place, tree, again):
         # The kill fell between the rename and the end: it is all there, or somebody has put something else there since.
         if again and place.exists() and any(place.iterdir()):

@@ -31,7 +31,7 @@ _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 def restore_parts(
     target: Path, manifest: Manifest, sparse: Sparse, *, fetch: Fetch, tag: str, progress: Progress
 ) -> Restored:
-    """See `ports.Workspace.restore_parts`."""
+    """See `ports.Restorer.restore_parts`."""
     whole = [file for file in manifest.regular if file.path not in sparse.paths]
     with staged(target, tag) as (place, tree, again):
         if again and place.exists() and any(place.iterdir()):

@@ -10,18 +10,18 @@ A spool file, of which `present`, `ranks` and `identity` may be left out:
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from lakemark.adapters.disk.files import fsync_directory, make_directories, os_errors, write_atomic
-from lakemark.adapters.node import read_logs
+from lakemark.adapters.disk.files import fsync_directory, make_directories, os_errors
+from lakemark.adapters.node import announcers, read_logs
+from lakemark.adapters.node.notes import save_json
 from lakemark.errors import Corrupt, quoted
 from lakemark.model.checkpoints.record import DataRef, Evidence
 from lakemark.model.values.canonical import JSON, parse
@@ -39,12 +39,32 @@ _MOST_RANK_FILES: Final = 4
 _SPOOLED: Final = re.compile(r"[^.].*\.json")
 
 
-def save_json(path: Path, value: JSON) -> None:
-    """By atomic rename, durable; missing parents are made."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    with os_errors(path):
-        make_directories(path.parent)
-        write_atomic(path, text.encode())
+class LocalSpool:
+    """Implements `ports.Spool`. data_endpoint: of the lakeFS server that has the data, as run files tell trainers."""
+
+    def __init__(self, *, data_endpoint: str | None = None) -> None:
+        self._data_endpoint = data_endpoint
+
+    def write_run_file(self, path: Path, run_file: RunFile) -> None:
+        write_run_file(path, run_file, endpoint=self._data_endpoint)
+
+    def read_run_file(self, path: Path) -> RunFile | None:
+        return read_run_file(path)
+
+    def spooled(self, spool: Path) -> Iterator[Spooled]:
+        return spooled(spool)
+
+    def announcing(self, spools: Path) -> tuple[str, ...]:
+        return announcing(spools)
+
+    def unspool(self, spooled: Spooled) -> None:
+        unspool(spooled)
+
+    def with_reads(self, spool: Path, attempt: str, data: tuple[DataRef, ...]) -> tuple[DataRef, ...]:
+        return with_reads(spool, attempt, data)
+
+    def not_to_take(self, announcement: Path, paths: Sequence[Path], *, inside: Sequence[Path]) -> str | None:
+        return announcers.why_not(announcement, paths, inside=inside)
 
 
 def write_run_file(path: Path, run_file: RunFile, *, endpoint: str | None = None) -> None:
@@ -89,7 +109,7 @@ def read_run_file(path: Path) -> RunFile | None:
 
 
 def spooled(spool: Path) -> Iterator[Spooled]:
-    """See `ports.Workspace.spooled`."""
+    """See `ports.Spool.spooled`."""
     with os_errors(spool):
         names = sorted(name for name in _names(spool) if _SPOOLED.fullmatch(name))
         found = [one for name in names if (one := _read(spool / name)) is not None]
@@ -98,7 +118,7 @@ def spooled(spool: Path) -> Iterator[Spooled]:
 
 
 def announcing(spools: Path) -> tuple[str, ...]:
-    """See `ports.Workspace.announcing`."""
+    """See `ports.Spool.announcing`."""
     with os_errors(spools):
         names = sorted(name for name in _names(spools) if is_run(name))
         return tuple(name for name in names if any(_SPOOLED.fullmatch(one) for one in _names(spools / name)))

@@ -18,7 +18,7 @@ _MOUNTS: Final = "/proc/self/mounts"
 
 
 def survey(root: Path) -> Survey | None:
-    """See `ports.Workspace.survey`."""
+    """See `ports.Files.survey`."""
     if not _trusted(root):
         return None
     folders: dict[str, FileStamp] = {}
@@ -43,7 +43,7 @@ def survey(root: Path) -> Survey | None:
 
 
 def same(before: Survey) -> bool:
-    """See `ports.Workspace.same`."""
+    """See `ports.Files.same`."""
     top = next(iter(before.folders), None)
     try:
         return all(_of_folder(at, top=at == top) == stamp for at, stamp in before.folders.items()) and all(

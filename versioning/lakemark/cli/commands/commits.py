@@ -280,8 +280,8 @@ def _would_commit(here: Session, path: Path, run: str, step: int) -> Answer:
     # A renamed node or tier refuses the commit: so its dry run is, too.
     require_named(site)
     found = here.site.recogniser.judge(path)
-    here.site.workspace.require_keepable(path, found.members)
-    files = here.site.workspace.files(path, found.members)
+    here.site.files.require_keepable(path, found.members)
+    files = here.site.files.regular(path, found.members)
     size_bytes = sum(one.file.size_bytes for one in files)
     # Other bytes at a step that is taken need `--supersede`.
     taken = [one for one in state.records.values() if one.record.step == step and one.stands]
@@ -343,7 +343,7 @@ def saves_foreseen(site: Site, state: RunState, *, sealed: bool = False) -> list
 
 def _would_take(site: Site, run: str, found: Found, *, sealed: bool) -> str:
     try:
-        site.workspace.require_keepable(found.path, found.members)
+        site.files.require_keepable(found.path, found.members)
     except LakemarkError as error:
         return f"not take {found.path}: {error}"
     return f"{'seal' if sealed else 'commit'} {found.path} as {run}@{found.step}"

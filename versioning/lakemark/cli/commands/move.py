@@ -160,7 +160,7 @@ def _restored_alone(text: str, tier_path: Path, *, to: Path, dry_run: bool) -> A
     from lakemark.site import tier_at
 
     where = absolute(tier_path)
-    store, workspace = tier_at(where)
+    store, restorer = tier_at(where)
     if dry_run:
         record = found_alone(store, text).record
         _require_free(to)
@@ -169,7 +169,7 @@ def _restored_alone(text: str, tier_path: Path, *, to: Path, dry_run: bool) -> A
         )
         return would(said, record=record.id)
     begun = time.monotonic()
-    done = restore_alone(store, workspace, text, to=to, where=where, progress=Quiet())
+    done = restore_alone(store, restorer, text, to=to, where=where, progress=Quiet())
     seconds = round(time.monotonic() - begun, 3)
     record, restored = done.checkpoint.record, done.restored
     files = sum(restored.files_by_place.values())

@@ -69,7 +69,7 @@ def plan(
     here = session()
     wish = _wish(here, run, to, reason=reason, ways=ways)
     # Even the plan's file would change something: `rollback apply` takes plans by their digest.
-    made = rollback_request.plan(_unkept(here) if dry_run else here.site, wish)
+    made = rollback_request.plan(here.site, wish, keep=not dry_run)
     shown = plan_view(here, made.as_json())
     if dry_run:
         answer = would(f"keep the plan {made.digest[:12]}: {made.run} back to step {made.target.step}", **shown)
@@ -106,7 +106,7 @@ def request(
     if dry_run:
         # The request would be refused; a plan alone changes nothing, and may be made of what is known.
         here.require_sound()
-        made = rollback_request.plan(_unkept(here), wish)
+        made = rollback_request.plan(here.site, wish, keep=False)
         shown = plan_view(here, made.as_json())
         answer = would(f"request to roll {made.run} back to step {made.target.step}", **shown)
         return replace(answer, lines=[*answer.lines, *told(here, made)])
@@ -233,20 +233,6 @@ def _wish(here: Session, run: str, to: str, *, reason: str, ways: Ways | None) -
     if at is not None:
         here.note(f"{to} is {instant(at)}")
     return Wish(run=name, record=found.record.id, reason=reason, requester=here.site.actor, at=at, flags=flags)
-
-
-def _unkept(here: Session) -> Any:  # noqa: ANN401 - a Site
-    """The site with a workspace that keeps no plan."""
-    workspace = here.site.workspace
-
-    class Unkept:
-        def __getattr__(self, name: str) -> object:
-            return getattr(workspace, name)
-
-        def save_json(self, path: object, value: object) -> None:
-            pass
-
-    return replace(here.site, workspace=Unkept())  # type: ignore[arg-type]
 
 
 def _made(state: RollbackState) -> RollbackPlan:

@@ -205,7 +205,7 @@ def _would_watch(here: Session) -> Answer:
         state = site.ledger.run(run)
         if state.closed:
             continue
-        said.append(f"commit what trainers of {run} announce in {site.spool(run)}")
+        said.append(f"commit what trainers of {run} announce in {site.spool_of(run)}")
         said += [f"look for saves of {run} in {path}" for path in directories(site, state)]
     said.append("move replicas as residence says")
     return would(*said)

@@ -68,7 +68,7 @@ def said_of_moved(site: Site, finds: Sequence[Found], moved: Sequence[Path]) -> 
     names = {path.name for path in moved}
     for one in finds:
         target = (one.target or "").strip()
-        if one.verdict is Verdict.POINTER and target and Path(target).name in names and site.workspace.exists(one.path):
+        if one.verdict is Verdict.POINTER and target and Path(target).name in names and site.files.exists(one.path):
             yield f"{one.path} names {target!r}, which was moved aside"
 
 
@@ -86,7 +86,7 @@ def _unfinished(site: Site, finds: Iterable[Found], *, step: int) -> Iterator[Fo
     """What a marker beside it (NeMo's `<name>-unfinished`) says is not whole, unless it is surely of an older step."""
     for one in finds:
         beside = one.path.with_name(one.path.name.removesuffix(_UNFINISHED))
-        if one.verdict is Verdict.MARKER and beside != one.path and site.workspace.exists(beside):
+        if one.verdict is Verdict.MARKER and beside != one.path and site.files.exists(beside):
             judged = site.recogniser.judge(beside)
             if judged.step is None or judged.step > step:
                 yield judged
@@ -104,8 +104,8 @@ def _markers(finds: Iterable[Found], later: Sequence[Found]) -> Iterator[Found]:
 
 def _is_link(site: Site, one: Found) -> bool:
     """Whether it is a link that is there; of a text its files are known, of a link none."""
-    there = one.verdict is Verdict.POINTER and one.target is not None and site.workspace.exists(one.path)
-    return there and not site.workspace.identities(one.path)
+    there = one.verdict is Verdict.POINTER and one.target is not None and site.files.exists(one.path)
+    return there and not site.files.identities(one.path)
 
 
 def _meant(one: Found) -> Path:

@@ -77,7 +77,7 @@ def foreseen(site: Site, state: RunState, found: RecordState, *, to: Path, aside
     """What `arrange` would do, a sentence each; changes nothing."""
     work = _Work(site=site, found=found, layout=layout_of(site, state, found, to=to), to=to, aside=aside)
     finds = work.others()
-    there = all(site.workspace.exists(piece) for piece in work.layout.pieces)
+    there = all(site.files.exists(piece) for piece in work.layout.pieces)
     judged = work.judged() if there else None
     later = later_than(site, state, found, finds, native=judged)
     said = [f"put it at {work.layout.path}, if it is not there"]
@@ -98,9 +98,9 @@ class _Work:
 
     def right(self) -> set[Path]:
         """Pieces that lie there with every byte."""
-        disk, progress = self.site.workspace, self.site.progress
-        pieces = self.layout.pieces.items()
-        return {path for path, part in pieces if disk.exists(path) and disk.matches(path, part, progress=progress)}
+        site = self.site
+        lying = {path: part for path, part in self.layout.pieces.items() if site.files.exists(path)}
+        return {path for path, part in lying.items() if site.restorer.matches(path, part, progress=site.progress)}
 
     def others(self) -> list[Found]:
         """What else lies there."""
@@ -109,14 +109,14 @@ class _Work:
 
     def clear(self, paths: Iterable[Path]) -> None:
         """Moves aside what lies in the place of pieces."""
-        self._aside([path for path in paths if self.site.workspace.exists(path)])
+        self._aside([path for path in paths if self.site.files.exists(path)])
 
     def bring(self, missing: Mapping[Path, Manifest]) -> None:
         """Restores out of sight, journals, then renames piece by piece; whatever says that the rest is whole comes last.
 
         Raises Conflict where something appeared in its place meanwhile, and what `restore_manifest` does.
         """
-        disk = self.site.workspace
+        restorer = self.site.restorer
         folder = self.layout.path.parent
         if missing:
             # Out of sight, on the same file system: what appears under its own name is whole at once, by rename.
@@ -126,7 +126,7 @@ class _Work:
             self._remember({staged / inside[path]: part for path, part in missing.items()})
             self.site.progress.step("resume.staged")
             for path in sorted(missing, key=lambda path: (path.name.endswith(_LAST_TO_COME), path.name)):
-                (came,) = disk.move_aside([staged / inside[path]], path.parent)
+                (came,) = restorer.move_aside([staged / inside[path]], path.parent)
                 # `move_aside` never overwrites: where something appeared meanwhile, ours gets a name beside it.
                 if came != path:
                     raise Conflict(
@@ -134,7 +134,7 @@ class _Work:
                         advice="Stop whatever writes there, then resume again.",
                     )
             for name in sorted(inside.values(), key=lambda name: -len(name.parts)):
-                disk.tidy((staged / name).parent)
+                restorer.tidy((staged / name).parent)
         self._remember(self.layout.pieces)
         self.site.progress.step("resume.restored")
 
@@ -155,9 +155,9 @@ class _Work:
 
     def point(self, wanted: Iterable[Pointer]) -> list[Pointer]:
         """Makes the pointers so; answers those that were not."""
-        disk, changed = self.site.workspace, []
+        changed = []
         for pointer in wanted:
-            if disk.points(pointer):
+            if self.site.pointers.points(pointer):
                 continue
             changed.append(pointer)
             if pointer.kind is PointerKind.GONE:
@@ -177,21 +177,21 @@ class _Work:
         # What lies in something that moves goes along with it.
         top = sorted(path for path in paths if not paths.intersection(path.parents))
         self.site.progress.step("resume.chosen")
-        self._aside(path for path in top if self.site.workspace.exists(path))
+        self._aside(path for path in top if self.site.files.exists(path))
 
     def _staged(self, missing: Mapping[Path, Manifest]) -> Path:
         """A folder beside the checkpoint's place, on its file system, where the missing pieces lie whole."""
-        disk, site = self.site.workspace, self.site
+        site = self.site
         aside = self.layout.path.parent / ASIDE
         # What an earlier start left is taken where it is whole, else left alone: a process may still write there.
         for number in count(1):
             folder = aside / f"restored-{self.found.record.id[:12]}{'' if number == 1 else f'-{number}'}"
             inside = {folder / path.relative_to(self.layout.path.parent): part for path, part in missing.items()}
-            lying = {path: part for path, part in inside.items() if disk.exists(path)}
+            lying = {path: part for path, part in inside.items() if site.files.exists(path)}
             whole = len(lying) == len(missing)
-            if whole and all(disk.matches(path, part, progress=site.progress) for path, part in lying.items()):
+            if whole and all(site.restorer.matches(path, part, progress=site.progress) for path, part in lying.items()):
                 return folder
-            if not disk.exists(folder):
+            if not site.files.exists(folder):
                 break
         target = folder if self.layout.beside else folder / self.layout.path.name
         restore_manifest(site, self.found, self._wanted(missing), to=target)
@@ -209,28 +209,28 @@ class _Work:
         return replace(self.layout.manifest, files=tuple(files))
 
     def _swap(self, pointer: Pointer) -> None:
-        disk = self.site.workspace
+        site = self.site
         folder = pointer.path.parent / ASIDE / f"pointers-{self.found.record.id[:12]}"
         draft = folder / pointer.path.name
-        disk.draft(pointer, draft)
+        site.pointers.draft(pointer, draft)
         # Known before it appears, as the checkpoint is: a pointer that is a copy looks like a save.
-        files = [replace(file, digest=disk.digest(Path(file.place))) for file in disk.identities(draft)]
-        self.site.journal.remember(files, record=self.found.record.id, why="pointer")
-        self.site.progress.step("resume.drafted")
+        files = [replace(file, digest=site.files.digest(Path(file.place))) for file in site.files.identities(draft)]
+        site.journal.remember(files, record=self.found.record.id, why="pointer")
+        site.progress.step("resume.drafted")
         # Swapped, not written: a trainer that reads it at this moment reads no half of it.
-        disk.swap(draft, pointer.path, keep=self._beneath(pointer.path))
-        disk.tidy(folder)
+        site.pointers.swap(draft, pointer.path, keep=self._beneath(pointer.path))
+        site.restorer.tidy(folder)
 
     def _remember(self, pieces: Mapping[Path, Manifest]) -> None:
         """What was restored is the record's; a finder must not take it for a save of its own."""
         for path, manifest in pieces.items():
-            if self.site.workspace.exists(path):
+            if self.site.files.exists(path):
                 remember_as(self.site, path, manifest, record=self.found.record.id, why="restored")
 
     def _aside(self, paths: Iterable[Path]) -> None:
         """Each under the path it had, so that somebody can move it back."""
         for path in paths:
-            self.moved.extend(self.site.workspace.move_aside([path], self._beneath(path)))
+            self.moved.extend(self.site.restorer.move_aside([path], self._beneath(path)))
 
     def _beneath(self, path: Path) -> Path:
         return self.aside / path.parent.relative_to(self.to)

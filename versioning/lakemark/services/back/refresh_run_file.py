@@ -52,7 +52,7 @@ def freshen(site: Site, run: str) -> bool:
 def _read(site: Site, run: str) -> tuple[RunFile | None, bool]:
     """The file, and whether it is damaged: a damaged one is written anew, one that was never made may be nobody's."""
     try:
-        return site.workspace.read_run_file(site.run_file(run)), False
+        return site.spool.read_run_file(site.run_file(run)), False
     except Corrupt:
         return None, True
 
@@ -76,7 +76,7 @@ def _resume(site: Site, state: RunState, old: RunFile | None) -> dict[str, JSON]
     if known is not None and {**known, "path": None} == {**told, "path": None}:
         # A path that is told stays while it is there: a trainer may be about to open it.
         path = site.here(state.run, Path(str(known["path"])))
-        if site.workspace.exists(path):
+        if site.files.exists(path):
             return {**told, "path": known["path"]}
     return {**told, "path": str(site.there(state.run, _path(site, state, found)))}
 
@@ -132,6 +132,6 @@ def _folders(site: Site, state: RunState) -> Iterator[Path]:
 
 def _is_of(site: Site, path: Path, record: str) -> bool:
     """Whether every file there is of the record, by what the node remembers of its bytes."""
-    if not site.workspace.exists(path):
+    if not site.files.exists(path):
         return False
     return set(records_of(site, [path]) or ()) == {record}

@@ -246,7 +246,7 @@ def _brought(
 def _written(site: Site, source: Candidates, wanted: Chosen, *, to: Path, tag: str) -> Restored:
     manifest = wanted.manifest
     if not wanted.sparse:
-        return site.workspace.restore(to, manifest, source, tag=tag, progress=site.progress)
+        return site.restorer.restore(to, manifest, source, tag=tag, progress=site.progress)
     apart = {str(file.role) for file in manifest.regular if file.path not in wanted.sparse}
 
     def ranges(tree: Path) -> Mapping[str, tuple[Range, ...]]:
@@ -260,7 +260,7 @@ def _written(site: Site, source: Candidates, wanted: Chosen, *, to: Path, tag: s
 
     sparse = Sparse(paths=wanted.sparse, wanted=ranges, fetch=source.part)
     tag = f"{tag}-{'-'.join(sorted(wanted.roles))}"
-    return site.workspace.restore_parts(to, manifest, sparse, fetch=source, tag=tag, progress=site.progress)
+    return site.restorer.restore_parts(to, manifest, sparse, fetch=source, tag=tag, progress=site.progress)
 
 
 def fastest(site: Site, found: RecordState) -> Place | None:

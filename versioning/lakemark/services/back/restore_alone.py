@@ -13,7 +13,7 @@ from lakemark.errors import LakemarkError, NotFound, StoreUnavailable, Usage
 from lakemark.model.checkpoints.manifest import File
 from lakemark.model.checkpoints.record import require_own
 from lakemark.model.ledger.run import Place
-from lakemark.ports import Checkpoint, CheckpointStore, Progress, Restored, Workspace
+from lakemark.ports import Checkpoint, CheckpointStore, Progress, Restored, Restorer
 
 _ID: Final = re.compile(r"(?:id:[0-9a-f]{1,64}|[0-9a-f]{8,64})", re.ASCII)
 _WHOLE: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -29,7 +29,7 @@ class Alone:
 
 
 def restore_alone(
-    store: CheckpointStore, workspace: Workspace, text: str, *, to: Path, where: Path, progress: Progress
+    store: CheckpointStore, restorer: Restorer, text: str, *, to: Path, where: Path, progress: Progress
 ) -> Alone:
     """Brings the checkpoint whose id begins as `text` says back to `to`; every byte is compared with its manifest.
 
@@ -47,7 +47,7 @@ def restore_alone(
             yield place, store.open(held, file)
 
     progress.expect(f"restoring {held.record.run}@{held.record.step}", manifest.size_bytes)
-    restored = workspace.restore(to, manifest, fetch, tag=held.record.id, progress=progress)
+    restored = restorer.restore(to, manifest, fetch, tag=held.record.id, progress=progress)
     return Alone(checkpoint=held, restored=restored)
 
 

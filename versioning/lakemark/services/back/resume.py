@@ -105,7 +105,7 @@ def resume(
         found = recorded(state, began.record or "")
         left = require_committed(site, state, found, to=to, saves=saves, without=without_steps)
     # Ranks of one node may each call this: two that move the same files would move each other's.
-    with site.workspace.alone(to):
+    with site.restorer.alone(to):
         # The trainer may write over its files in place, and hot's linked ones are the same files.
         unshare(site, state)
         arranged = arrange(site, state, found, to=to, aside=aside_of(to, run=run, start=start, attempt=attempt))

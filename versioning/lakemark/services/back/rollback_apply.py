@@ -116,9 +116,9 @@ def _restored(
     where = directory or (Path(told) if told is not None else site.restore_root / standing.id)
     manifest = site.ledger.manifest(made.run, target.record.id)
     # An earlier try restored it: that is gone on from, once every byte was read.
-    if site.workspace.exists(where) and site.workspace.matches(where, manifest, progress=site.progress):
+    if site.files.exists(where) and site.restorer.matches(where, manifest, progress=site.progress):
         return where
-    if standing.state == "applied" and site.workspace.exists(where):
+    if standing.state == "applied" and site.files.exists(where):
         return where
     restore_manifest(site, target, manifest, to=where)
     # Else the next sweep would find a checkpoint there, and commit it as a save of the run.

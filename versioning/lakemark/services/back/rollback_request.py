@@ -44,8 +44,8 @@ class Wish:
     flow_run: str | None = None
 
 
-def plan(site: Site, wish: Wish) -> RollbackPlan:
-    """The plan, kept as `plans/<digest>.json`; changes nothing else.
+def plan(site: Site, wish: Wish, *, keep: bool = True) -> RollbackPlan:
+    """The plan, kept as `plans/<digest>.json`; changes nothing else. keep=False: not even that.
 
     Raises NotFound, Refused (target unusable or unbound, its data can't be read, the run is being written),
     StoreUnavailable.
@@ -71,7 +71,8 @@ def plan(site: Site, wish: Wish) -> RollbackPlan:
     sampled = require_holds(site, made)
     made = _advised(site, state, target, made, sampled=sampled)
     # By its digest: two plans never overwrite one another, and what was approved can be read later.
-    site.workspace.save_json(site.home / "plans" / f"{made.digest}.json", made.as_json())
+    if keep:
+        site.notes.save(site.home / "plans" / f"{made.digest}.json", made.as_json())
     return made
 
 

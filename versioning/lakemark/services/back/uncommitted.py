@@ -63,7 +63,7 @@ def foresee(
     found: what it would go on from as the ledger is now. Raises what `require_committed` would, as far as that can be told
     without taking anything: by names, links, the tier and its room.
     """
-    strange = list(site.recogniser.find(to, skip=lambda paths: known(site, paths))) if site.workspace.exists(to) else []
+    strange = list(site.recogniser.find(to, skip=lambda paths: known(site, paths))) if site.files.exists(to) else []
     whole = [
         (one, one.step)
         for one in strange
@@ -89,7 +89,7 @@ def _not_kept(site: Site, one: Found) -> LakemarkError | None:
         # An ephemeral one begins anew by itself where it was emptied.
         if not site.policies.ephemeral_hot:
             require_identity(site, site.hot)
-        site.workspace.require_keepable(one.path, one.members)
+        site.files.require_keepable(one.path, one.members)
         if site.hot.full():
             raise NoRoom(
                 f"{site.hot.name} has less room than its `min_free`",
@@ -109,7 +109,7 @@ def uncommitted(site: Site, state: RunState, found: RecordState, *, to: Path, sa
         step = saves.steps.get(path)
         if step is not None and step > found.record.step:
             yield Uncommitted(path=path, step=step, why=str(error), advice=error.advice)
-    strange = list(site.recogniser.find(to, skip=lambda paths: known(site, paths))) if site.workspace.exists(to) else []
+    strange = list(site.recogniser.find(to, skip=lambda paths: known(site, paths))) if site.files.exists(to) else []
     for one in later_than(site, state, found, strange, native=_native(site, state, found, strange, to=to)):
         whole = one.verdict is Verdict.COMPLETE and one.step is not None
         if whole and one.step is not None and one.path not in errors and one.path not in judged:

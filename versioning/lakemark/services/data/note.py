@@ -75,7 +75,7 @@ def place_of(home: Path) -> Path:
 def noted(site: Site) -> DataNote:
     """The note; an empty one where there is none that can be read."""
     try:
-        return DataNote.read(site.workspace.load_json(place_of(site.home)))
+        return DataNote.read(site.notes.load(place_of(site.home)))
     except ValueError:
         return DataNote()
 
@@ -90,4 +90,4 @@ def keep_note(
         DataWrong(what=what, why=why, next=advice, since=since.get(what, site.now())) for what, why, advice in wrong
     )
     note = DataNote(at=site.now(), wrong=rows, proven=proven)
-    site.workspace.save_json(place_of(site.home), note.as_json())
+    site.notes.save(place_of(site.home), note.as_json())

@@ -30,7 +30,7 @@ def tidy_journal(site: Site) -> int:
     # In pieces: a node that ran for years knows millions of files.
     unseen = site.journal.unseen_files(now - UNSEEN)
     while files := list(islice(unseen, _AT_ONCE)):
-        gone = [file for file in files if site.workspace.is_gone(file)]
+        gone = [file for file in files if site.files.is_gone(file)]
         site.journal.forget_files(gone)
         site.progress.step("journal.forgotten")
         count += len(gone)

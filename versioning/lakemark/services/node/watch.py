@@ -405,7 +405,7 @@ class Watch:
         states = [one for run in site.ledger.runs() if not (one := site.ledger.outline(run)).closed]
         found: dict[Path, str | None] = {site.home / "runs": None, site.home / "spool": None}
         # Spools before directories: the kernel grants so many watches, and announcements tell most.
-        found.update({site.spool(state.run): state.run for state in states})
+        found.update({site.spool_of(state.run): state.run for state in states})
         for watched in site.watch:
             found[_above(watched.path)] = None
         for state in states:

@@ -121,7 +121,7 @@ class Service:
             if run is None:
                 for one in (self._followed, self._announced, self._tended):
                     one.ask()
-            elif folder == self.watch.site.spool(run):
+            elif folder == self.watch.site.spool_of(run):
                 self._announced.ask(run)
             else:
                 # A directory is written to for minutes: a look at once would read what is not whole, and once more afterwards.
@@ -142,7 +142,7 @@ class Service:
         site, totals, problems = self.watch.site, self.watch.totals, self.watch.problems
         document = self._document(site.now(), stopped=stopped)
         # On a full disk nobody may write it, and the service goes on all the same.
-        self._safely("state file", lambda: site.workspace.save_json(self._state, document))
+        self._safely("state file", lambda: site.notes.save(self._state, document))
         self._beat(f"{totals.committed} committed, {totals.replicated} replicated, {problems.count()} problem(s)")
 
     def _document(self, now: datetime, *, stopped: bool) -> JSON:

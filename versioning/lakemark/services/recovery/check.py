@@ -150,7 +150,7 @@ def check_ledger(site: Site, *, share: int = SHARE, now_due: bool = False) -> li
         ended_at=now if ended else before.ended_at,
         broken=tuple(broken.values()),
     )
-    site.workspace.save_json(path, note.as_json())
+    site.notes.save(path, note.as_json())
     site.journal.looked(_LOOKED, at=now)
     return said
 
@@ -158,7 +158,7 @@ def check_ledger(site: Site, *, share: int = SHARE, now_due: bool = False) -> li
 def _noted(site: Site, path: Path) -> LedgerNote:
     """An empty note where there is none that can be read: then all is looked at from the beginning."""
     try:
-        return LedgerNote.read(site.workspace.load_json(path))
+        return LedgerNote.read(site.notes.load(path))
     except ValueError:
         return LedgerNote()
 

@@ -132,13 +132,13 @@ def _place(site: Site, store: CheckpointStore) -> Path:
 
 def _sent(site: Site, store: CheckpointStore) -> Sent | None:
     try:
-        return Sent.from_json(site.workspace.load_json(_place(site, store)))
+        return Sent.from_json(site.notes.load(_place(site, store)))
     except ValueError:
         return None
 
 
 def _note_sent(site: Site, store: CheckpointStore, sent: Sent) -> None:
-    site.workspace.save_json(_place(site, store), sent.as_json())
+    site.notes.save(_place(site, store), sent.as_json())
 
 
 def _mend_manifests(site: Site) -> None:

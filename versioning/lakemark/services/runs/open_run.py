@@ -127,7 +127,7 @@ def write_run_file(site: Site, run: str, *, attempt: str, resume: dict[str, JSON
     """
     state = opened(site, run)
     path = site.run_file(run)
-    old = site.workspace.read_run_file(path)
+    old = site.spool.read_run_file(path)
     # What another timeline was resumed from would send this one's trainer back to it.
     kept = old.resume if old is not None and resume is None and old.timeline == state.timeline else resume
     interval = state.interval
@@ -136,12 +136,12 @@ def write_run_file(site: Site, run: str, *, attempt: str, resume: dict[str, JSON
         run=run,
         timeline=state.timeline,
         attempt=attempt,
-        spool=site.spool(run),
+        spool=site.spool_of(run),
         data=data,
         resume=kept,
         simulated=site.simulated_clock,
     )
-    site.workspace.write_run_file(path, fresh)
+    site.spool.write_run_file(path, fresh)
     return path
 
 
@@ -290,7 +290,7 @@ def _directories(site: Site, asked: Opening) -> list[Path]:
     if asked.repin:
         return []
     known = directories(site, site.ledger.run(asked.run))
-    bound = ((path, site.journal.directory(path)) for path in known if site.workspace.exists(path))
+    bound = ((path, site.journal.directory(path)) for path in known if site.files.exists(path))
     return [path for path, directory in bound if directory is None or directory.run == asked.run]
 
 

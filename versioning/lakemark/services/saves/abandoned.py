@@ -54,7 +54,7 @@ def sort_out(site: Site, state: RunState, rows: Iterable[Unfinished], *, newest_
     steps = [step for step in (newest_step, newest.record.step if newest else None) if step is not None]
     result = SortedOut()
     for one in rows:
-        since = None if site.simulated_clock else site.workspace.last_change(one.paths)
+        since = None if site.simulated_clock else site.files.last_change(one.paths)
         # A large save may take hours from its first file to its last: only what no file of it changed in is given up.
         if since is None or site.now() - since < AGE:
             if not one.temporary:

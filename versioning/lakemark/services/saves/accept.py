@@ -88,7 +88,7 @@ def judge(site: Site, save: ToCommit) -> Judged:
     if counted and asked.found and asked.spooled is None:
         _require_counting(site, save, found)
     if seen is None or found.members:
-        seen = site.workspace.files(asked.path, found.members)
+        seen = site.files.regular(asked.path, found.members)
     if not (asked.found or found.members) and [one.path for one in seen] == [asked.path.name]:
         _require_all(site, asked)
     _require_every_rank(asked, seen)
@@ -196,7 +196,7 @@ def held(found: Found) -> set[str]:
 
 def _seen(site: Site, path: Path) -> tuple[OnDisk, ...] | None:
     """Its files, looked at before they are judged; None where it is a name for several members."""
-    return site.workspace.files(path) if site.workspace.exists(path) else None
+    return site.files.regular(path) if site.files.exists(path) else None
 
 
 def _named(found: Found) -> JSON:
@@ -369,7 +369,7 @@ def _later(site: Site, save: ToCommit, framework: str) -> Iterator[list[str]]:
         # Where it has members, they lie beneath the parent of the first, and are named from there.
         members = asked.later if len(asked.later) > 1 else ()
         with suppress(LakemarkError):  # it may go while it is looked at
-            yield [one.path for one in site.workspace.files(asked.later[0], members)]
+            yield [one.path for one in site.files.regular(asked.later[0], members)]
     above = [
         one.record
         for one in lineage(save.state, timeline_of(save.state, save.as_save()))

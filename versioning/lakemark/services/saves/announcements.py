@@ -53,8 +53,8 @@ def written_over(site: Site, spooled: Spooled) -> str | None:
     if not spooled.identity:
         return None
     try:
-        members = () if site.workspace.exists(spooled.path) else site.recogniser.judge(spooled.path).members
-        return spooled.written_over(site.workspace.files(spooled.path, members))
+        members = () if site.files.exists(spooled.path) else site.recogniser.judge(spooled.path).members
+        return spooled.written_over(site.files.regular(spooled.path, members))
     # What can't be looked at is not said to be another's: it is found out when it is taken.
     except LakemarkError:
         return None

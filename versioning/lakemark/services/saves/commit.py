@@ -178,6 +178,6 @@ def _remember(site: Site, save: ToCommit, taken: Taken, made: Committed) -> Comm
     if made.pending is None:
         site.hot.note_recorded([made.record.id])
     if save.asked.spooled is not None:
-        site.workspace.unspool(save.asked.spooled)
+        site.spool.unspool(save.asked.spooled)
     site.progress.step("commit.acknowledged")
     return made

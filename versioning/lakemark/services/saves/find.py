@@ -65,7 +65,7 @@ def runs_of(site: Site) -> tuple[list[Outline], list[str]]:
         except (Corrupt, StoreUnavailable):
             unread.add(run)
     if why is not None:
-        unread |= set(site.workspace.announcing(site.home / "spool")) - {one.run for one in outlines}
+        unread |= set(site.spool.announcing(site.home / "spool")) - {one.run for one in outlines}
     return outlines, sorted(unread)
 
 
@@ -74,7 +74,7 @@ def commit_unread(site: Site, run: str, saves: Saves) -> None:
     try:
         commit_announced(site, run, saves, inside=())
     except LakemarkError as error:
-        saves.failed.append((site.spool(run), error))
+        saves.failed.append((site.spool_of(run), error))
 
 
 def commit_run(site: Site, state: RunState, saves: Saves, *, looks: Looks | None = None) -> None:
@@ -85,7 +85,7 @@ def commit_run(site: Site, state: RunState, saves: Saves, *, looks: Looks | None
     try:
         commit_announced(site, state.run, saves, inside=own_directories(site, state))
     except LakemarkError as error:
-        saves.failed.append((site.spool(state.run), error))
+        saves.failed.append((site.spool_of(state.run), error))
     for directory in directories(site, state):
         # What is looked through once more after its close is read, whatever an earlier look came to.
         _directory(site, state.run, directory, saves, looks=None if state.closed else looks)
@@ -249,7 +249,7 @@ def _refuse(site: Site, unfinished: Sequence[Found], saves: Saves) -> None:
     """Those that could not be kept either once they are whole: waiting does not help, so that is said at once."""
     for one in unfinished:
         try:
-            site.workspace.require_keepable(one.path, one.members)
+            site.files.require_keepable(one.path, one.members)
         except Refused as error:
             saves.failed.append((one.path, error))
             if one.step is not None:
@@ -290,7 +290,7 @@ def _is_another_s(site: Site, run: str, directory: Path) -> bool:
 def _bind(site: Site, run: str, directory: Path) -> None:
     """Whoever saves here now goes on to do so: a directory nobody bound belongs to the newest attempt from now on."""
     state = site.ledger.run(run)
-    if state.attempt is None or not site.workspace.exists(directory):
+    if state.attempt is None or not site.files.exists(directory):
         return
     bound = site.journal.directory(directory)
     # Only where nobody else said: an opening or a resume knows whose it is, this look only guesses.

@@ -21,13 +21,13 @@ def commit_announced(site: Site, run: str, saves: Saves, *, inside: Sequence[Pat
     # What lies there now decides, not the clock that stamped the announcements.
     last, overtaken = newest(here, why=why_not)
     for spooled in overtaken:
-        site.workspace.unspool(spooled)
+        site.spool.unspool(spooled)
     for spooled in last:
         why = why_not[spooled.file]
         foreign = _foreign(site, spooled, inside)
         if foreign is not None:
             saves.failed.append((spooled.path, foreign))
-        elif site.workspace.exists(spooled.path.parent) and not is_there(site, spooled.path):
+        elif site.files.exists(spooled.path.parent) and not is_there(site, spooled.path):
             # It was announced before its files were made: that none is there yet is no loss.
             if spooled.identity == {} and site.now() - spooled.saved_at < AGE:
                 saves.incomplete.append((spooled.path, f"step {spooled.step} was announced before anything lay there"))
@@ -46,7 +46,7 @@ def commit_announced(site: Site, run: str, saves: Saves, *, inside: Sequence[Pat
 def _is_empty(site: Site, folder: Path) -> bool:
     """Whether nothing is seen there: then a save's absence says nothing, as a mount point looks like that without its disk."""
     try:
-        return not site.workspace.files(folder)
+        return not site.files.regular(folder)
     except LakemarkError:
         return True
 
@@ -54,12 +54,12 @@ def _is_empty(site: Site, folder: Path) -> bool:
 def _foreign(site: Site, spooled: Spooled, inside: Sequence[Path]) -> LakemarkError | None:
     """That it is not the announcer's to have committed. The announcement stays, so that it is told until somebody looks."""
     paths: Sequence[Path] = (spooled.path,)
-    if not site.workspace.exists(spooled.path):
+    if not site.files.exists(spooled.path):
         try:
             paths = site.recogniser.judge(spooled.path).members or paths
         except LakemarkError:
             return None  # nothing lies there
-    why = site.workspace.not_to_take(spooled.file, paths, inside=inside)
+    why = site.spool.not_to_take(spooled.file, paths, inside=inside)
     if why is None:
         return None
     return Refused(
@@ -87,9 +87,9 @@ def _overwritten(site: Site, run: str, spooled: Spooled, saves: Saves, *, said: 
     mine.incomplete = [(path, f"{said}, and now {why}") for path, why in mine.incomplete]
     saves.extend(mine)
     if mine.committed:
-        site.workspace.unspool(spooled)
+        site.spool.unspool(spooled)
 
 
 def _lost(site: Site, spooled: Spooled, saves: Saves, *, why: str) -> None:
     saves.lost.append((spooled.path, why))
-    site.workspace.unspool(spooled)
+    site.spool.unspool(spooled)

@@ -20,7 +20,7 @@ def records_of(site: Site, paths: Iterable[Path]) -> tuple[str, ...] | None:
 
     Raises NotFound, Denied.
     """
-    files = [file for path in paths for file in site.workspace.identities(path)]
+    files = [file for path in paths for file in site.files.identities(path)]
     if not are_known(site, files):
         return None
     return tuple(site.journal.known(file) or "" for file in files)
@@ -47,10 +47,10 @@ def are_known(site: Site, files: Sequence[KnownFile]) -> bool:
 
 def remember_as(site: Site, path: Path, manifest: Manifest, *, record: str, why: str) -> None:
     """Remembers the regular files at or under `path`, which hold what `manifest` says; links are not followed."""
-    if not site.workspace.identities(path):
+    if not site.files.identities(path):
         return
     digests = {file.path: file.digest or "" for file in manifest.regular}
-    files = [replace(one.file, digest=digests.get(one.path, "")) for one in site.workspace.files(path)]
+    files = [replace(one.file, digest=digests.get(one.path, "")) for one in site.files.regular(path)]
     site.journal.remember(files, record=record, why=why)
 
 
@@ -58,8 +58,8 @@ def _read(site: Site, file: KnownFile) -> KnownFile | None:
     """With its digest; None where it can't be read, or is changed meanwhile."""
     place = Path(file.place)
     try:
-        digest = site.workspace.digest(place)
-        now = site.workspace.identities(place)
+        digest = site.files.digest(place)
+        now = site.files.identities(place)
     except LakemarkError:
         return None
     # Looked at again after reading: bytes that changed meanwhile prove nothing.

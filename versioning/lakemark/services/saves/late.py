@@ -75,6 +75,6 @@ def _of(site: Site, outline: Outline, closed_at: datetime) -> Iterator[LateSave]
             continue
         with suppress(LakemarkError):  # that one can't be looked into is said of an open run; this one is over
             for one in find_new(site, directory):
-                written = site.workspace.last_change(one.members or [one.path])
+                written = site.files.last_change(one.members or [one.path])
                 if one.verdict is Verdict.COMPLETE and one.path not in seen and written and written > closed_at:
                     yield LateSave(run=outline.run, path=one.path, since=written)

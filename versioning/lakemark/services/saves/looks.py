@@ -62,10 +62,10 @@ class Looks:
         """
         key, now = (run, directory), site.seconds()
         before = self._quiet.get(key)
-        if before is not None and _tells(before, now) and before.lost == lost and site.workspace.same(before.chosen):
+        if before is not None and _tells(before, now) and before.lost == lost and site.files.same(before.chosen):
             return before.looked
         # First: what changes while it is read must make a difference to the next look.
-        survey = site.workspace.survey(directory)
+        survey = site.files.survey(directory)
         looked = read()
         # Whatever it answered before was of another moment.
         self._quiet.pop(key, None)

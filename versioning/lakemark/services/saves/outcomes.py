@@ -86,7 +86,7 @@ def known_as(site: Site, paths: Sequence[Path], *, but: Collection[str] = ()) ->
 
 def is_there(site: Site, path: Path) -> bool:
     """Also where the path is only what the names of several files begin with."""
-    if site.workspace.exists(path):
+    if site.files.exists(path):
         return True
     try:
         return bool(site.recogniser.judge(path).members)

@@ -93,7 +93,7 @@ def _data(save: Save, said: RunFile | None, guessed: tuple[DataRef, ...]) -> tup
 
 def _run_file(site: Site, run: str) -> RunFile | None:
     try:
-        return site.workspace.read_run_file(site.run_file(run))
+        return site.spool.read_run_file(site.run_file(run))
     except LakemarkError:  # there may be none, on a node where nobody opened the run
         return None
 
@@ -136,7 +136,7 @@ def _lies(site: Site, path: Path, found: RecordState) -> bool:
         return False
     if not isinstance(source, str) or Path(source) == path:
         return False
-    if not site.workspace.exists(Path(source)):
+    if not site.files.exists(Path(source)):
         return False
     return set(records_of(site, [Path(source)]) or ()) == {found.record.id}
 
@@ -192,7 +192,7 @@ def _record(site: Site, save: ToCommit, taken: Taken, placement: Placement) -> R
     data = placement.data
     # An announcement is its process's own word; of any other save there is what the attempt noted that it read.
     if spooled is None and save.attempt is not None:
-        data = site.workspace.with_reads(site.spool(asked.run), save.attempt, data)
+        data = site.spool.with_reads(site.spool_of(asked.run), save.attempt, data)
     return replace(
         base,
         data=data,

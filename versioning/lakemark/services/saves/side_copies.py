@@ -34,7 +34,7 @@ class Copies:
 
         Raises NotFound, Denied (its files), Corrupt (a record's manifest).
         """
-        files = self.site.workspace.files(found.path, found.members)
+        files = self.site.files.regular(found.path, found.members)
         wanted = [one for one in files if str(found.roles.get(one.path, "")) in STATE]
         wanted = wanted or (list(files) if len(files) == 1 else [])
         if not wanted:
@@ -74,7 +74,7 @@ class Copies:
         digest = self.site.journal.digest(one.file)
         if digest is None:
             base = found.path.parent if found.members or one.path == found.path.name else found.path
-            digest = self.site.workspace.digest(base / one.path)
+            digest = self.site.files.digest(base / one.path)
             # By what a file is known by: what was read once is not read at each pass.
             self.site.journal.note_digest(one.file, digest)
         return digest

@@ -69,7 +69,7 @@ class WaitingSave:
 def noted(site: Site, run: str) -> tuple[WaitingSave, ...]:
     """What the run's note says; nothing where it can't be read, or there is none."""
     try:
-        return WaitingSave.read(site.workspace.load_json(place_of(site.home, run)))
+        return WaitingSave.read(site.notes.load(place_of(site.home, run)))
     except ValueError:
         return ()
 
@@ -115,7 +115,7 @@ def keep_note(
     path = place_of(site.home, run)
     rows = _in_order(waiting.values())
     same = before is not None and rows == _in_order(before)
-    if same or not (rows or site.workspace.exists(path)):
+    if same or not (rows or site.files.exists(path)):
         return
     saves: list[JSON] = [
         {
@@ -128,7 +128,7 @@ def keep_note(
         }
         for one in rows
     ]
-    site.workspace.save_json(path, {"format": FORMAT, "saves": saves})
+    site.notes.save(path, {"format": FORMAT, "saves": saves})
 
 
 def need_bytes(waiting: Iterable[WaitingSave]) -> int:
@@ -138,7 +138,7 @@ def need_bytes(waiting: Iterable[WaitingSave]) -> int:
 
 def _size_bytes(site: Site, path: Path) -> int:
     try:
-        return sum(one.file.size_bytes for one in site.workspace.files(path, site.recogniser.judge(path).members))
+        return sum(one.file.size_bytes for one in site.files.regular(path, site.recogniser.judge(path).members))
     except LakemarkError:
         return 0
 
@@ -148,5 +148,5 @@ def _in_order(rows: Iterable[WaitingSave]) -> list[WaitingSave]:
 
 
 def _since(site: Site, path: Path) -> datetime:
-    written = None if site.simulated_clock else site.workspace.last_change([path])
+    written = None if site.simulated_clock else site.files.last_change([path])
     return site.now() if written is None else min(written, site.now())

@@ -103,7 +103,7 @@ def note_stores(site: Site, tiers: Iterable[str], *, refusing: Mapping[str, str]
     """
     path, at = place_of(site.home), site.now()
     try:
-        before = StoreNote.read(site.workspace.load_json(path))
+        before = StoreNote.read(site.notes.load(path))
     except ValueError:
         before = StoreNote()
     now = dict(before.expiring)
@@ -124,4 +124,4 @@ def note_stores(site: Site, tiers: Iterable[str], *, refusing: Mapping[str, str]
     note = StoreNote(expiring=now, refusing=shut)
     # A site with nothing to say has no file; one that had says with an empty note that it is over.
     if note != StoreNote() or before != StoreNote():
-        site.workspace.save_json(path, note.as_json())
+        site.notes.save(path, note.as_json())

@@ -77,7 +77,7 @@ def _gives_room(site: Site, found: RecordState) -> bool:
     except NotFound:
         return False
     # A file with another name, the trainer's, keeps its blocks when ours goes: dropping it loses a copy for nothing.
-    return any(file.names == 1 for file in site.workspace.files(tree))
+    return any(file.names == 1 for file in site.files.regular(tree))
 
 
 def _recorded(site: Site, found: RecordState, at: datetime) -> bool:

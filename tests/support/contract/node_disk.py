@@ -1,4 +1,7 @@
-"""What `Workspace` guarantees, as checks. Each works in a folder of its own below `Scratch.root`."""
+"""What the ports of a node's own disk guarantee, as checks. Each works in a folder of its own below `Scratch.root`.
+
+Of restoring in part and of pointers: `node_disk_parts`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from lakemark.model.checkpoints.manifest import File, FileType, Manifest
 from lakemark.model.checkpoints.record import DataRef
 from lakemark.model.ledger.run import Place
 from lakemark.model.values.canonical import JSON
-from lakemark.ports import Quiet, Restored, RunFile, Workspace
+from lakemark.ports import Files, Notes, Pointers, Quiet, Restored, Restorer, RunFile, Spool
 
 PART_SIZE_BYTES: Final = 1000
 NEAR: Final = Place(tier="near", node="a")
@@ -33,7 +36,11 @@ Opened = AbstractContextManager[BinaryIO]
 class Scratch:
     """digests: (bytes, part size) -> a file's digest and parts, as manifests have them."""
 
-    workspace: Workspace
+    files: Files
+    restorer: Restorer
+    pointers: Pointers
+    spool: Spool
+    notes: Notes
     root: Path
     digests: Digests
 
@@ -58,7 +65,7 @@ class Scratch:
     def restore(
         self, target: Path, fetch: Callable[[File], Iterable[tuple[Place, Opened]]], tag: str = "a"
     ) -> Restored:
-        return self.workspace.restore(target, self.manifest(CONTENTS), fetch, tag=tag, progress=Quiet())
+        return self.restorer.restore(target, self.manifest(CONTENTS), fetch, tag=tag, progress=Quiet())
 
 
 CONTENTS: Final[Mapping[str, bytes]] = {
@@ -181,7 +188,7 @@ def _other_tag_starts_afresh(scratch: Scratch) -> None:
     _interrupt(scratch, target)
     other = scratch.manifest({"only": b"1"})
     fetch = _from({"only": b"1"})
-    done = scratch.workspace.restore(target, other, fetch, tag="b", progress=Quiet())
+    done = scratch.restorer.restore(target, other, fetch, tag="b", progress=Quiet())
     require((target / "only").read_bytes() == b"1", "the other checkpoint's file is not right")
     require(not (target / "weights.bin").exists(), "a file of the interrupted restore is in it")
     require(done.files_by_place == {"far": 1}, f"files_by_place is {dict(done.files_by_place)}")
@@ -203,7 +210,7 @@ def _matches(scratch: Scratch) -> None:
     manifest = scratch.manifest(CONTENTS)
 
     def same() -> bool:
-        return scratch.workspace.matches(target, manifest, progress=Quiet())
+        return scratch.restorer.matches(target, manifest, progress=Quiet())
 
     require(same(), "a restored checkpoint does not match its manifest")
     weights = target / "weights.bin"
@@ -223,71 +230,71 @@ def _matches(scratch: Scratch) -> None:
 
 def _moves_aside(scratch: Scratch) -> None:
     folder = scratch.folder()
-    workspace = scratch.workspace
+    files, restorer = scratch.files, scratch.restorer
     for name in ("step-1", "step-2"):
         (folder / name).mkdir()
         (folder / name / "file").write_bytes(name.encode())
-    before = workspace.identities(folder)
+    before = files.identities(folder)
     aside = folder / "aside" / "job"
-    moved = workspace.move_aside([folder / "step-1"], aside)
+    moved = restorer.move_aside([folder / "step-1"], aside)
     require(moved == (aside / "step-1",), f"move_aside answered {moved}")
     require((aside / "step-1/file").read_bytes() == b"step-1", "the moved file has other bytes")
-    require(not workspace.exists(folder / "step-1"), "it is still where it was")
-    now = workspace.identities(folder)
+    require(not files.exists(folder / "step-1"), "it is still where it was")
+    now = files.identities(folder)
     require(now == before, "a rename changed a file's identity")
-    require(not any(map(workspace.is_gone, now)), "a file that lies there is said to be gone")
-    left = {one.place: workspace.is_gone(one) for one in before}
+    require(not any(map(files.is_gone, now)), "a file that lies there is said to be gone")
+    left = {one.place: files.is_gone(one) for one in before}
     wanted = {str(folder / "step-1/file"): True, str(folder / "step-2/file"): False}
     require(left == wanted, f"of what was moved, gone is said to be {left}")
     require(all(one.ctime_ns for one in now), "a file's ctime is not told")
-    require(workspace.move_aside([folder / "step-1"], aside) == moved, "called again, it does not answer the same")
+    require(restorer.move_aside([folder / "step-1"], aside) == moved, "called again, it does not answer the same")
     (folder / "step-1").mkdir()
-    again = workspace.move_aside([folder / "step-1"], aside)
-    require(again != moved and workspace.exists(moved[0]), "a second one replaced the first")
+    again = restorer.move_aside([folder / "step-1"], aside)
+    require(again != moved and files.exists(moved[0]), "a second one replaced the first")
 
 
 def _looks(scratch: Scratch) -> None:
     folder = scratch.folder()
-    workspace = scratch.workspace
+    files = scratch.files
     (folder / "step-1" / "deep").mkdir(parents=True)
     (folder / "step-1" / "deep" / "b").write_bytes(b"bb")
     (folder / "step-1" / "a").write_bytes(b"a")
     (folder / "beside").write_bytes(b"beside")
     (folder / "step-1" / "link").symlink_to("a")
-    whole = workspace.files(folder / "step-1")
+    whole = files.regular(folder / "step-1")
     require([one.path for one in whole] == ["a", "deep/b"], f"the files are {[one.path for one in whole]}")
-    require({one.file for one in whole} == set(workspace.identities(folder / "step-1")), "identities are others")
-    (single,) = workspace.files(folder / "beside")
+    require({one.file for one in whole} == set(files.identities(folder / "step-1")), "identities are others")
+    (single,) = files.regular(folder / "beside")
     require((single.path, single.file.size_bytes) == ("beside", 6), f"a single file is {single}")
-    some = workspace.files(folder / "x", [folder / "step-1", folder / "beside"])
+    some = files.regular(folder / "x", [folder / "step-1", folder / "beside"])
     require([one.path for one in some] == ["beside", "step-1/a", "step-1/deep/b"], f"the members are {some}")
     (folder / "step-2").symlink_to("step-1")
-    require(workspace.files(folder / "step-2") == whole, "a link is not what it names")
+    require(files.regular(folder / "step-2") == whole, "a link is not what it names")
     os.link(folder / "beside", folder / "again")
-    require(workspace.files(folder / "beside")[0].names == 2, "a second name is not counted")
-    raises(lambda: workspace.files(folder / "nowhere"), NotFound, "looking at what is not there")
+    require(files.regular(folder / "beside")[0].names == 2, "a second name is not counted")
+    raises(lambda: files.regular(folder / "nowhere"), NotFound, "looking at what is not there")
     digest, _ = scratch.digests(b"beside", 2**26)
-    require(workspace.digest(folder / "beside") == digest, "a file's digest is another")
-    raises(lambda: workspace.digest(folder / "nowhere"), NotFound, "the digest of what is not there")
-    require(workspace.last_change([folder / "nowhere"]) is None, "what is not there changed")
+    require(files.digest(folder / "beside") == digest, "a file's digest is another")
+    raises(lambda: files.digest(folder / "nowhere"), NotFound, "the digest of what is not there")
+    require(files.last_change([folder / "nowhere"]) is None, "what is not there changed")
     for path in (folder / "step-1/deep/b", folder / "step-1/a", folder / "step-1/deep", folder / "step-1"):
         os.utime(path, (1_700_000_000, 1_700_000_000))
     os.utime(folder / "step-1" / "link", (1, 1), follow_symlinks=False)
     last = datetime.fromtimestamp(1_700_000_000, UTC)
-    require(workspace.last_change([folder / "step-1"]) == last, "the last change is not that of the files")
+    require(files.last_change([folder / "step-1"]) == last, "the last change is not that of the files")
     (folder / "step-1" / "empty").mkdir()
-    changed = workspace.last_change([folder / "step-1"])
+    changed = files.last_change([folder / "step-1"])
     require(changed is not None and changed > last, "a new empty directory is no change")
 
 
 def _run_files(scratch: Scratch) -> None:
     path = scratch.folder() / "runs" / "r.json"
-    require(scratch.workspace.read_run_file(path) is None, "a run file that is not there was read")
+    require(scratch.spool.read_run_file(path) is None, "a run file that is not there was read")
     ref = DataRef(repository="data", branch="main", commit="a" * 64)
     resume: dict[str, JSON] = {"path": "/x", "step": 3, "record": "b" * 64, "timeline": 2}
     written = RunFile(run="r", timeline=2, attempt="t", spool=Path("/spool"), data=(ref,), resume=resume)
-    scratch.workspace.write_run_file(path, written)
-    require(scratch.workspace.read_run_file(path) == written, "what was read is not what was written")
+    scratch.spool.write_run_file(path, written)
+    require(scratch.spool.read_run_file(path) == written, "what was read is not what was written")
     uri = json.loads(path.read_bytes())["data"][0]["uri"]
     require(uri == f"lakefs://data/{'a' * 64}/", f"the data's uri is {uri}")
     require([one.name for one in path.parent.iterdir()] == ["r.json"], "something was left beside the run file")
@@ -295,7 +302,7 @@ def _run_files(scratch: Scratch) -> None:
 
 def _spool(scratch: Scratch) -> None:
     spool = scratch.folder() / "spool"
-    require(list(scratch.workspace.spooled(spool)) == [], "a spool that is not there has files")
+    require(list(scratch.spool.spooled(spool)) == [], "a spool that is not there has files")
     spool.mkdir()
     text = {
         "format": "lakemark.spool/1",
@@ -309,20 +316,20 @@ def _spool(scratch: Scratch) -> None:
         (spool / f"{step}.json").write_text(json.dumps({**text, "step": step}))
     (spool / ".half.tmp").write_text("{")
     (spool / "bad.json").write_text('{"run": "r", "step": NaN}')
-    found = list(scratch.workspace.spooled(spool))
+    found = list(scratch.spool.spooled(spool))
     require([one.step for one in found] == [3, 20], f"the steps are {[one.step for one in found]}")
     require(found[0].saved_at == datetime(2026, 11, 26, 12, tzinfo=UTC), f"saved_at is {found[0].saved_at}")
     require((spool / "rejected/bad.json").exists(), "a malformed file was not moved to rejected/")
-    scratch.workspace.unspool(found[0])
-    scratch.workspace.unspool(found[0])
-    require([one.step for one in scratch.workspace.spooled(spool)] == [20], "unspool took another one, or none")
+    scratch.spool.unspool(found[0])
+    scratch.spool.unspool(found[0])
+    require([one.step for one in scratch.spool.spooled(spool)] == [20], "unspool took another one, or none")
 
 
 def _saves_json(scratch: Scratch) -> None:
     path = scratch.folder() / "plans" / "x.json"
     values: tuple[JSON, ...] = ({"a": [1, "ä", None]}, {"b": 2})
     for value in values:
-        scratch.workspace.save_json(path, value)
+        scratch.notes.save(path, value)
         require(json.loads(path.read_bytes()) == value, "what is there is not what was saved")
     require([one.name for one in path.parent.iterdir()] == ["x.json"], "something was left beside it")
 

@@ -1,4 +1,4 @@
-"""What `Workspace` guarantees of files restored in part and of pointers, as checks: `workspace` has the others."""
+"""What `Restorer` guarantees of files restored in part, and `Pointers`, as checks: `node_disk` has the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lakemark.contract import Check, require
 from lakemark.model.checkpoints.manifest import File
 from lakemark.model.ledger.run import Place
 from lakemark.ports import Pointer, PointerKind, Quiet, Sparse
-from tests.support.contract.workspace import CONTENTS, FAR, NEAR, Opened, Scratch
+from tests.support.contract.node_disk import CONTENTS, FAR, NEAR, Opened, Scratch
 
 
 def _restores_parts(scratch: Scratch) -> None:
@@ -41,7 +41,7 @@ def _restores_parts(scratch: Scratch) -> None:
 
     sparse = Sparse(paths=frozenset({"big", "small", "never", "deep/er/unasked"}), wanted=told, fetch=fetch)
     target = scratch.folder() / "target"
-    done = scratch.workspace.restore_parts(
+    done = scratch.restorer.restore_parts(
         target, manifest, sparse, fetch=lambda file: [(FAR, io.BytesIO(contents[file.path]))], tag="p", progress=Quiet()
     )
     expected = bytearray(7500)
@@ -60,7 +60,7 @@ def _restores_parts(scratch: Scratch) -> None:
 
 
 def _swaps_pointers(scratch: Scratch) -> None:
-    folder, workspace = scratch.folder(), scratch.workspace
+    folder, pointers, exists = scratch.folder(), scratch.pointers, scratch.files.exists
     (folder / "one").write_bytes(b"1" * 3000)
     (folder / "tree").mkdir()
     (folder / "tree/file").write_bytes(b"deep")
@@ -74,19 +74,19 @@ def _swaps_pointers(scratch: Scratch) -> None:
         for number, pointer in enumerate(wanted):
             keep = folder / f"keep-{before}-{number}"
             _prepare(before, pointer.path)
-            require(not workspace.points(pointer), f"{before} is said to be right for {pointer.path.name}")
+            require(not pointers.points(pointer), f"{before} is said to be right for {pointer.path.name}")
             draft = folder / "drafts" / pointer.path.name
-            workspace.draft(pointer, draft)
-            workspace.draft(pointer, draft)
-            kept = workspace.swap(draft, pointer.path, keep=keep)
-            require(workspace.points(pointer), f"after a swap {pointer.path.name} is not what it must be")
-            require(not workspace.exists(draft), "the draft is still there")
+            pointers.draft(pointer, draft)
+            pointers.draft(pointer, draft)
+            kept = pointers.swap(draft, pointer.path, keep=keep)
+            require(pointers.points(pointer), f"after a swap {pointer.path.name} is not what it must be")
+            require(not exists(draft), "the draft is still there")
             require((kept is None) == (before == "nothing"), f"with {before} there the swap answered {kept}")
-            require(kept is None or (kept.parent == keep and workspace.exists(kept)), f"{before} was not kept")
+            require(kept is None or (kept.parent == keep and exists(kept)), f"{before} was not kept")
     require((folder / "c").stat().st_ino != (folder / "one").stat().st_ino, "the copy is the file itself")
     gone = Pointer(path=folder / "nowhere", kind=PointerKind.GONE)
-    require(workspace.points(gone), "what is gone is said not to be")
-    require(not workspace.points(replace(gone, path=folder / "a")), "what is there is said to be gone")
+    require(pointers.points(gone), "what is gone is said not to be")
+    require(not pointers.points(replace(gone, path=folder / "a")), "what is there is said to be gone")
 
 
 def _prepare(before: str, path: Path) -> None:
@@ -104,14 +104,14 @@ def _prepare(before: str, path: Path) -> None:
 
 
 def _tidies(scratch: Scratch) -> None:
-    folder, workspace = scratch.folder(), scratch.workspace
+    folder, restorer = scratch.folder(), scratch.restorer
     inside = folder / ".lakemark-aside" / "job" / "deep"
     inside.mkdir(parents=True)
     (inside / "file").write_bytes(b"")
-    workspace.tidy(inside)
+    restorer.tidy(inside)
     require((inside / "file").exists(), "tidy took a file away")
     (inside / "file").unlink()
-    workspace.tidy(inside)
+    restorer.tidy(inside)
     require(not (folder / ".lakemark-aside").exists(), "an empty folder of ours stays")
     require(folder.exists(), "tidy took a folder that is not ours")
 
