@@ -3,6 +3,7 @@ import json
 import socket
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from lakemark.errors import (
     StoreUnavailable,
     Usage,
 )
+from lakemark.ports import Patience
 
 COMMIT = "ab" * 32
 
@@ -159,7 +161,7 @@ def test_reading_leaves_no_temporary_file(lakefs, tmp_path, monkeypatch):
 
 @pytest.fixture
 def moody():
-    """A function that serves answers in turn, each (status, body) or "break" or "silence", and counts what was sent."""
+    """A function that serves answers in turn, each (status, body), "break", "silence" or "half", and counts what was sent."""
     servers = []
 
     def serve(*answers, pause=0.0):
@@ -177,7 +179,14 @@ def moody():
                     return
                 if answer == "silence" or pause:
                     done.wait(pause or 30)
-                if answer == "silence":
+                if answer == "half":
+                    self.send_response(200)
+                    self.send_header("Content-Length", "8")
+                    self.end_headers()
+                    self.wfile.write(b"half")
+                    self.wfile.flush()
+                    done.wait(30)
+                if answer in ("silence", "half"):
                     self.close_connection = True
                     return
                 status, value = answer
@@ -271,6 +280,55 @@ def test_all_calls_together_are_waited_for_no_longer_than_somebody_waits(moody):
     with pytest.raises(StoreUnavailable, match="too slowly"):
         here.head("data", "main")
     assert len(asked) == before
+
+
+def test_a_pass_stops_asking_a_server_that_answers_slowly_and_another_begins_anew(moody):
+    endpoint, asked = moody(MAIN, pause=0.35)
+    here, patience = data(endpoint), Patience(0.3)
+
+    def a_hundred():
+        with here.patient(patience):
+            for _ in range(100):
+                here.head("data", "main")
+
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="too slowly"):
+            a_hundred()
+        assert 0 < len(asked) <= 5
+    with here.patient(Patience(0.3)):
+        assert here.head("data", "main") == COMMIT
+    assert here.head("data", "main") == COMMIT
+
+
+def test_a_pass_waits_for_silence_no_longer_than_its_patience(moody):
+    endpoint, asked = moody("silence")
+    here = data(endpoint)
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="too slowly"), here.patient(Patience(0.2)):
+        here.head("data", "main")
+    assert time.monotonic() - began < 5
+    assert asked == ["GET"]
+
+
+def test_quick_answers_cost_a_pass_nothing_of_its_patience(moody):
+    endpoint, asked = moody(MAIN)
+    here, patience = data(endpoint), Patience(0.001)
+    with here.patient(patience):
+        for _ in range(30):
+            here.head("data", "main")
+    assert len(asked) == 30
+
+
+def test_waiting_for_the_bytes_of_an_object_counts_as_waiting(moody):
+    endpoint, _ = moody("half")
+    here, patience = data(endpoint), Patience(0.2)
+    began = time.monotonic()
+    with here.patient(patience):
+        chunks = here.read("data", COMMIT, "x")
+        with pytest.raises(StoreUnavailable):
+            list(chunks)
+    assert time.monotonic() - began < 5
+    assert patience.left_seconds <= 0
 
 
 def test_a_right_that_is_missing_is_no_wrong_key(moody):

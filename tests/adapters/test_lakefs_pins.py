@@ -52,6 +52,18 @@ class DyingServer(LakeFSServer):
         return answer
 
 
+class TiringServer(LakeFSServer):
+    """A server that answers `left` requests and no more."""
+
+    left = 1000
+
+    def ask(self, *given, **named):
+        self.left -= 1
+        if self.left < 0:
+            raise StoreUnavailable("it says nothing", advice="Try again.")
+        return super().ask(*given, **named)
+
+
 @pytest.fixture(scope="module", params=LAKEFS_SERVERS)
 def lakefs(request, lakefs):
     return lakefs if request.param == "lakefs" else request.getfixturevalue(request.param)
@@ -502,3 +514,27 @@ def test_names_that_are_none(scratch, pins, branch, nonce):
 def test_a_commit_that_is_not_there(scratch, pins):
     with pytest.raises(NotFound, match="commit"):
         pins.make(scratch.repository, "0" * 64, branch="pin-x-abcd", nonce="abcd")
+
+
+def test_what_was_seen_of_pins_stays_seen_where_the_server_stops_answering(lakefs, scratch, pins):
+    asked = []
+    for number in range(4):
+        nonce = secrets.token_hex(4)
+        commit = scratch.put("main", {f"tiring/{nonce}": b"%d" % number})
+        name = f"pin-{commit[:12]}-{nonce}"
+        pins.make(scratch.repository, commit, branch=name, nonce=nonce)
+        asked.append(PinAsked(commit=commit, branch=name, nonce=nonce))
+    tired, known = pins_on(lakefs, TiringServer), []
+    for left in range(30):
+        tired._server.left = left
+        try:
+            seen = tired.seen(scratch.repository, asked, tries=[asked[0].branch])
+        except StoreUnavailable:
+            assert not known
+            continue
+        # Never less for more answers, and never a word of a pin that was not seen.
+        assert all(one.strength is Strength.GUARDED for one in seen.values())
+        known.append(len(seen))
+    assert known[0] == 1
+    assert known[-1] == 4
+    assert left_behind(scratch, asked[0].branch) == set()

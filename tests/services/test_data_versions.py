@@ -8,12 +8,12 @@ import pytest
 from lakemark.errors import Denied, Misconfigured, NotFound, Refused, StoreUnavailable, Usage
 from lakemark.model.back.rollback_plan import Flags
 from lakemark.model.checkpoints.record import Evidence
-from lakemark.ports import Strength
+from lakemark.ports import Patience, Strength
 from lakemark.services.back.rollback_request import plan, request
 from lakemark.services.data import note as data_note, pins
 from lakemark.services.data.observe import head_at, observe, stands_still
 from lakemark.services.health.invariants import sampled_data, violations
-from lakemark.services.health.status import problems_of_data
+from lakemark.services.health.status import AMBER, RED, problems_of_data
 from lakemark.services.runs.bind import Steps, bind, bind_run
 from lakemark.services.runs.close_run import close_run
 from lakemark.services.runs.open_run import Opening, open_run
@@ -114,6 +114,60 @@ def test_one_listing_serves_all_pins_of_a_repository(world):
     before = world.data.listings
     world.sweep()
     assert world.data.listings == before + 1
+
+
+def test_a_pass_asks_a_slow_server_so_long_and_says_what_it_did_not_ask(world):
+    pinned_runs(world, *(f"r{number:02}" for number in range(30)))
+    before = len(data_note.noted(world.site()).proven)
+    world.data.answer_seconds, world.data.asked = 5.0, 0
+    swept = world.sweep()
+    assert 0 < world.data.asked <= 14
+    unasked = [one for one in swept.pending if "not asked" in one.why]
+    assert len(unasked) > 40
+    assert all(one.transient for one in unasked)
+    problems = list(problems_of_data(data_note.noted(world.site())))
+    assert [problem.colour for problem in problems] == [AMBER]
+    assert f"and so {len(unasked) - 1} more" in problems[0].what
+    assert len(data_note.noted(world.site()).proven) >= before
+    world.data.answer_seconds = 0.0
+    world.sweep()
+    assert wrong(world) == []
+
+
+def test_a_server_that_does_not_answer_takes_back_nothing_of_what_was_found_wrong(world):
+    bad, _ = pinned_runs(world, "aaa", "bbb")
+    world.data.rights("aaa", write=False)
+    world.data.merge_into("aaa", bad.branch, world.data.head("aaa", "main"))
+    world.sweep()
+    found = [problem for problem in problems_of_data(data_note.noted(world.site())) if problem.colour == RED]
+    assert found
+    proven = dict(data_note.noted(world.site()).proven)
+    assert proven
+    world.data.reachable = False
+    world.sweep()
+    assert [one for one in problems_of_data(data_note.noted(world.site())) if one.colour == RED] == found
+    assert dict(data_note.noted(world.site()).proven) == proven
+    world.data.reachable = True
+    world.data.rights("aaa", write=True)
+    world.sweep()
+    assert wrong(world) == []
+
+
+def test_pins_that_were_not_seen_before_the_server_fell_silent_are_named(world):
+    for number in range(3):
+        world.change_data(10 + number)
+        world.open(f"run-{number}", watch=None)
+    world.data.__class__ = Forgetful
+    swept = world.sweep()
+    assert [one.what for one in swept.pending] == ["2 of the 3 pin(s) in data"]
+    assert not [text for text in swept.said if "pin" in text]
+
+
+class Forgetful(MemoryData):
+    """Which falls silent once it told of one pin."""
+
+    def pins_seen(self, repository, pins, *, tries=()):
+        return dict(list(super().pins_seen(repository, pins, tries=tries).items())[:1])
 
 
 # Opening
@@ -459,3 +513,22 @@ def test_a_site_without_data_rolls_the_model_back_alone_and_says_so(world):
         bind_run(world.site(), RUN, data=f"data/{'a' * 64}", reason="x")
     assert "Nothing has to be bound" in raised.value.advice
     assert request(world.site(), world.wish(100)).id == request(world.site(), world.wish(100)).id
+
+
+def test_data_that_a_slow_server_was_not_asked_for_is_counted_as_unread(world):
+    for number in range(30):
+        world.change_data(100 + number)
+        run, out = f"run-{number}", OUT / f"{number}"
+        world.open(run, watch=out)
+        world.clock.wait(minutes=1)
+        world.trainer(run, out).save(100)
+    world.sweep()
+    records = [found for run in world.ledger.runs() for found in world.state(run).records.values()]
+    assert sampled_data(world.site(), records, sample=8).unread == 0
+    world.data.answer_seconds, world.data.asked = 5.0, 0
+    patience = Patience()
+    found = sampled_data(world.site(), records, sample=8, patience=patience)
+    assert (found.lost, len(found.sampled), found.unread) == ([], 12, 18)
+    assert "not asked" in str(found.why)
+    assert [one.rule for one in violations(world.site(), patience)] == ["reachable"]
+    assert world.data.asked <= 40

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from lakemark.background import hold_to_limits
 from lakemark.errors import (
@@ -65,6 +65,10 @@ if TYPE_CHECKING:
 def configuration(config: Path | None = None, *, environ: Mapping[str, str] = os.environ) -> Loaded:
     """The configuration that applies here (see `settings.load`). Raises Misconfigured, Denied."""
     return load(config, environ=environ, cwd=Path.cwd(), hostname=socket.gethostname())
+
+
+PATIENCE_SECONDS: Final = 60.0
+"""How long lakeFS is waited for in all where somebody waits: for a command, or a step of a flow."""
 
 
 @dataclass(frozen=True)
@@ -275,7 +279,9 @@ def open_site(
 
     background: for work that nobody waits for: this thread and what it starts are held to the site's `limits`.
     """
-    parts = Parts(configuration(config, environ=environ), environ, background=background)
+    # Work that grows with what there is to look after has a patience of its own, for each pass.
+    patience = None if background else PATIENCE_SECONDS
+    parts = Parts(configuration(config, environ=environ), environ, background=background, patience_seconds=patience)
     if background:
         hold_to_limits(parts.settings)
     return site_of(parts, actor=actor, progress=progress, saving=background)

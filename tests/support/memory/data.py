@@ -9,7 +9,7 @@ from datetime import datetime
 from hashlib import sha256
 from itertools import islice
 from random import Random
-from threading import RLock
+from threading import RLock, local
 from typing import Final
 
 from lakemark.adapters.lakefs import history
@@ -17,7 +17,7 @@ from lakemark.adapters.lakefs.samples import evenly
 from lakemark.errors import Conflict, DataGone, Denied, NotFound, PinReleased, Refused, StoreUnavailable, Usage
 from lakemark.model.values.canonical import digest
 from lakemark.model.values.data_ids import commit_id, is_commit_id
-from lakemark.ports import DataCommit, DataDiff, HeadAt, MadePin, PinAsked, PinSeen, Sampled, Strength
+from lakemark.ports import DataCommit, DataDiff, HeadAt, MadePin, Patience, PinAsked, PinSeen, Sampled, Strength
 
 GUARD: Final = "_lakemark_actions/guard.yaml"
 _CHUNK_BYTES: Final = 2**20
@@ -48,7 +48,8 @@ class _Repository:
 class MemoryData:
     """`ports.DataVersions`, and below it what an ordinary client of the server can do.
 
-    reachable: False while the server is away. listings: how often pins were looked at, all of a repository's at once.
+    reachable: False while the server is away. asked: how often it was; answer_seconds: how long it takes each time, as a
+    pass counts it. listings: how often pins were looked at, all of a repository's at once.
     now: gives commits their time, in whole seconds.
     """
 
@@ -56,8 +57,18 @@ class MemoryData:
         self._now = now
         self._repositories: dict[str, _Repository] = {}
         self._lock = RLock()
+        self._patience = local()
         self.reachable = True
+        self.asked, self.answer_seconds = 0, 0.0
         self.listings = 0
+
+    @contextmanager
+    def patient(self, patience: Patience) -> Iterator[None]:
+        outer, self._patience.held = getattr(self._patience, "held", None), patience
+        try:
+            yield
+        finally:
+            self._patience.held = outer
 
     def resolve(self, repository: str, ref: str) -> DataCommit:
         with self._reached(repository) as found:
@@ -372,6 +383,12 @@ class MemoryData:
     @contextmanager
     def _reached(self, repository: str) -> Iterator[_Repository]:
         with self._lock:
+            patience: Patience | None = getattr(self._patience, "held", None)
+            if patience is not None:
+                if patience.left_seconds <= 0:
+                    raise StoreUnavailable("not asked: it was too slow before", advice="The next pass asks again.")
+                patience.left_seconds -= self.answer_seconds
+            self.asked += 1
             if not self.reachable:
                 raise StoreUnavailable("the data server does not answer", advice="Try again once it is back.")
             if repository not in self._repositories:

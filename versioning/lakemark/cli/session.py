@@ -38,10 +38,8 @@ _SAVING: Final = frozenset({"commit", "sweep"})
 """Commands that seal what trainers saved, whatever became of the ledger."""
 
 
-PATIENCE_SECONDS: Final = 60.0
-"""How long a command waits for lakeFS in all: somebody waits for the command."""
 _PATIENT: Final = frozenset({"sweep", "verify", "watch", "demo", "up"})
-"""Commands whose questions grow with what there is to look after."""
+"""Commands whose questions grow with what there is to look after: each of their passes has a patience of its own."""
 
 
 @dataclass(kw_only=True)
@@ -56,7 +54,7 @@ class Session:
     @cached_property
     def parts(self) -> Parts:
         """The site of the configuration that applies. Raises Misconfigured, Denied."""
-        from lakemark.site import Parts, configuration
+        from lakemark.site import PATIENCE_SECONDS, Parts, configuration
 
         # Handed over with the site: the client of lakeFS is made by it, at its first use.
         patience = None if self.command in _PATIENT else PATIENCE_SECONDS

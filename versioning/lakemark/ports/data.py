@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -106,6 +107,16 @@ class Sampled:
         return f"{self.read} of {'' if self.whole else 'more than '}{self.of} objects, seed {self.seed}"
 
 
+@dataclass(slots=True)
+class Patience:
+    """How long one pass still waits for a data server, in all it asks; whoever asks spends of it.
+
+    What is answered quickly costs nothing: a pass may ask a healthy server as much as there is to ask.
+    """
+
+    left_seconds: float = 60.0
+
+
 class DataVersions(Protocol):
     """Guarantees, each a check of `contract.data`.
 
@@ -125,6 +136,9 @@ class DataVersions(Protocol):
     Raises: StoreUnavailable, NotFound, DataGone (the commit or its bytes were collected), Conflict, Denied, Refused.
     """
 
+    def patient(self, patience: Patience) -> AbstractContextManager[None]:
+        """What this thread asks inside spends of `patience`; once it is spent, all else is StoreUnavailable, unasked."""
+
     def resolve(self, repository: str, ref: str) -> DataCommit:
         """`ref`: a branch, a tag or a full commit id."""
 
@@ -142,6 +156,9 @@ class DataVersions(Protocol):
         self, repository: str, pins: Sequence[PinAsked], *, tries: Collection[str] = ()
     ) -> Mapping[str, PinSeen]:
         """What pins of one repository are worth now, by branch: from one listing of its branches, whatever their number.
+
+        Where the server stops answering on the way, those that were seen until then; a pin that is not in the answer was
+        not seen, whatever it is worth.
 
         A guard is read once for each head it stands at, and not at all where `proven` says so. `tries` names pins whose
         guards are also tried: asked to let their branch go, while another holds the data. One that lets go shows that the

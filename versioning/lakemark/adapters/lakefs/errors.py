@@ -89,6 +89,14 @@ def too_slow(endpoint: str, about: str) -> StoreUnavailable:
     )
 
 
+def not_asked(endpoint: str, about: str) -> StoreUnavailable:
+    """What the pass has asked already took all the time it has for the server."""
+    return StoreUnavailable(
+        f"not asked: {about}: the lakeFS server {endpoint} answered the same pass too slowly before",
+        advice="The next pass asks again; see what keeps the server busy.",
+    )
+
+
 def unreachable(endpoint: str, error: Exception) -> StoreUnavailable:
     """The server gave no answer, or broke off in the middle of one."""
     return StoreUnavailable(

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -89,11 +88,11 @@ class Pins:
     """Makes, judges and releases the pins of one server."""
 
     def __init__(
-        self, server: LakeFSServer, *, settle_seconds: float, sleep: Callable[[float], None] = time.sleep
+        self, server: LakeFSServer, *, settle_seconds: float, sleep: Callable[[float], None] | None = None
     ) -> None:
         self._server = server
         self._polls = max(1, round(settle_seconds / _PAUSE_SECONDS))
-        self._sleep = sleep
+        self._sleep = sleep or server.sleep
 
     def make(self, repository: str, commit: str, *, branch: str, nonce: str) -> MadePin:
         """See `DataVersions.pin`. Raises Conflict where the name is taken by anything but this pin."""
@@ -137,15 +136,26 @@ class Pins:
         # One listing for all of them: asking for each of a thousand pins would take longer than a call may.
         heads = self._server.branches(repository, prefix="pin-", hidden=True)
         ruled, released = self._has_rule(repository), self._server.written(repository, RELEASED)
-        found = {pin.branch: self._seen(repository, pin, heads, ruled=ruled, released=released) for pin in pins}
+        found: dict[str, PinSeen] = {}
+        for pin in pins:
+            try:
+                found[pin.branch] = self._seen(repository, pin, heads, ruled=ruled, released=released)
+            except StoreUnavailable:
+                if not found:
+                    raise
+                return found  # what was read is read: the next pass begins after it
         open_server = None
         for name in tries:
             one = found.get(name)
             if one is None or one.strength is not Strength.GUARDED or one.head is None:
                 continue
             commit = next(pin.commit for pin in pins if pin.branch == name)
-            open_server = self._let_go(repository, name, one.head, commit=commit)
-            self._server.drop_branch(repository, _making(name), expect=(errors.NOT_FOUND, *_REFUSALS))
+            try:
+                open_server = self._let_go(repository, name, one.head, commit=commit)
+                self._server.drop_branch(repository, _making(name), expect=(errors.NOT_FOUND, *_REFUSALS))
+            except StoreUnavailable:
+                del found[name]  # whether it still stands where it did is not known any more
+                break
             if open_server is not None:
                 found[name] = replace(one, head=commit)  # where it was put back
                 break

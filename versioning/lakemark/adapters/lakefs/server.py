@@ -23,7 +23,7 @@ from lakefs_client.client import LakeFSClient
 from lakemark.adapters.lakefs import errors
 from lakemark.errors import NotFound, StoreUnavailable, Usage, quoted, raised_in
 from lakemark.model.values.data_ids import is_commit_id
-from lakemark.ports.data import DataCommit
+from lakemark.ports.data import DataCommit, Patience
 
 CHUNK_BYTES: Final = 1 << 20
 SILENT_SECONDS: Final = 15.0
@@ -33,6 +33,8 @@ _READS: Final = ("get_", "list_", "log_", "diff_", "stat_")
 _REMEMBERED: Final = 32
 """Pages of history, of 1000 commits each: some 20 MB."""
 _PAUSES: Final = (0.1, 0.4)
+_QUICK_SECONDS: Final = 0.25
+"""An answer within it costs a pass none of its patience: a healthy server may be asked as much as there is to ask."""
 _NO_RIGHT: Final = "insufficient permissions"
 
 
@@ -101,6 +103,21 @@ class LakeFSServer:
         finally:
             self._call.until = outer
 
+    @contextmanager
+    def patient(self, patience: Patience) -> Iterator[None]:
+        """See `DataVersions.patient`."""
+        outer: Patience | None = getattr(self._call, "patience", None)
+        self._call.patience = patience
+        try:
+            yield
+        finally:
+            self._call.patience = outer
+
+    def sleep(self, seconds: float) -> None:
+        """Waits for what the server does by itself, which a pass waits for as for an answer."""
+        time.sleep(seconds)
+        self._spend(seconds)
+
     def ask(self, call: Any, *given: Any, about: str, expect: tuple[int, ...] = (), **named: Any) -> Said:  # noqa: ANN401 - a method of the client, which has no types
         """Calls the server; every status that is neither success nor in `expect` is raised as our error.
 
@@ -149,13 +166,22 @@ class LakeFSServer:
                 raise
             raise errors.not_lakefs(self.endpoint, error) from error
         finally:
-            self._waited += time.monotonic() - began
+            self._spend(time.monotonic() - began)
+
+    def _spend(self, seconds: float) -> None:
+        self._waited += seconds
+        patience: Patience | None = getattr(self._call, "patience", None)
+        if patience is not None:
+            patience.left_seconds -= max(0.0, seconds - _QUICK_SECONDS)
 
     def _timeout(self, about: str) -> tuple[float, float]:
         """For the next request. Raises StoreUnavailable where the server was silent just now, or the time is over."""
         now = time.monotonic()
         if now < self._silent_until:
             raise errors.silent(self.endpoint, self.timeout[1])
+        patience: Patience | None = getattr(self._call, "patience", None)
+        if patience is not None and patience.left_seconds <= 0:
+            raise errors.not_asked(self.endpoint, about)
         until = self._until(now)
         if until is None:
             return self.timeout
@@ -165,12 +191,15 @@ class LakeFSServer:
         return min(connect, until - now), min(read, until - now)
 
     def _until(self, now: float) -> float | None:
-        """When the time of this call, or of all of them, is over."""
-        until: float | None = getattr(self._call, "until", None)
-        if self._patience is None:
-            return until
-        left = now + self._patience - self._waited
-        return left if until is None else min(until, left)
+        """When the time of this call, of its pass, or of all of them, is over."""
+        ends: list[float | None] = [getattr(self._call, "until", None)]
+        patience: Patience | None = getattr(self._call, "patience", None)
+        if patience is not None:
+            left = patience.left_seconds
+            ends.append(now + left + _QUICK_SECONDS if left > 0 else now)
+        if self._patience is not None:
+            ends.append(now + self._patience - self._waited)
+        return min((end for end in ends if end is not None), default=None)
 
     def _unreachable(self, error: urllib3.exceptions.HTTPError, about: str) -> StoreUnavailable:
         now = time.monotonic()
@@ -321,13 +350,23 @@ class LakeFSServer:
 
     def body(self, response: Any) -> Iterator[bytes]:  # noqa: ANN401 - the client has no types
         """The response's bytes in chunks of at most 1 MiB. Shorter than announced is StoreUnavailable."""
+        chunks = response.stream(CHUNK_BYTES)
         try:
-            yield from response.stream(CHUNK_BYTES)
+            # Each wait for bytes counts, not what is done with them in between.
+            while (chunk := self._awaited(chunks)) is not None:
+                yield chunk
         except urllib3.exceptions.HTTPError as error:
             raise errors.unreachable(self.endpoint, error) from error
         finally:
             # Not given back for the next request: what was not read of it would be taken for that one's answer.
             response.close()
+
+    def _awaited(self, chunks: Iterator[bytes]) -> bytes | None:
+        began = time.monotonic()
+        try:
+            return next(chunks, None)
+        finally:
+            self._spend(time.monotonic() - began)
 
     def upload(self, repository: str, branch: str, path: str, content: bytes, *, expect: tuple[int, ...] = ()) -> Said:
         return self.ask(

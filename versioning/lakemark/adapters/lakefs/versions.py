@@ -17,7 +17,17 @@ from lakemark.adapters.lakefs.samples import drawn
 from lakemark.adapters.lakefs.server import LakeFSServer, full
 from lakemark.errors import Conflict, Corrupt, DataGone, Denied, NotFound, Refused, quoted
 from lakemark.model.values.data_ids import is_commit_id
-from lakemark.ports.data import DataCommit, DataDiff, HeadAt, MadePin, PinAsked, PinSeen, Sampled, Strength
+from lakemark.ports.data import (
+    DataCommit,
+    DataDiff,
+    HeadAt,
+    MadePin,
+    Patience,
+    PinAsked,
+    PinSeen,
+    Sampled,
+    Strength,
+)
 
 TIMEOUT_SECONDS: Final = (5.0, 30.0)
 CALL_SECONDS: Final = 45.0
@@ -73,6 +83,9 @@ class LakeFSVersions:
     def within(self, seconds: float) -> AbstractContextManager[None]:
         """See `Server.within`."""
         return self._server.within(seconds)
+
+    def patient(self, patience: Patience) -> AbstractContextManager[None]:
+        return self._server.patient(patience)
 
     @_timed
     def resolve(self, repository: str, ref: str) -> DataCommit:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from lakemark.model.ledger.run import RecordState
+    from lakemark.ports import Patience
     from lakemark.services.health.invariants import SampledData
     from lakemark.services.tiers.verify import ReplicaLook
 
@@ -55,6 +56,7 @@ def verify(
     dry_run: bool
         Say what would be read, and change nothing.
     """
+    from lakemark.ports import Patience
     from lakemark.services.health.invariants import violations
     from lakemark.services.tiers.verify import verify as read_back
 
@@ -74,10 +76,10 @@ def verify(
     damaged = result.damaged
     repaired, failed = _repaired(here, damaged) if repair else ([], [])
     unreachable = [look for look in result.looks if look.error is not None]
-    data, silent = _read_data(here, records, sample)
-    broken = (
-        [{"rule": one.rule, "what": one.what, "why": one.why} for one in violations(here.site)] if invariants else []
-    )
+    patience = Patience()
+    data, silent = _read_data(here, records, sample, patience)
+    rules = violations(here.site, patience) if invariants else ()
+    broken = [{"rule": one.rule, "what": one.what, "why": one.why} for one in rules]
     document = {
         "checked": len(result.looks),
         "ok": sum(look.ok for look in result.looks),
@@ -182,18 +184,19 @@ def _require_known_damage(here: Session, look: ReplicaLook) -> None:
 
 
 def _read_data(
-    here: Session, records: list[RecordState], share: str | None
+    here: Session, records: list[RecordState], share: str | None, patience: Patience
 ) -> tuple[SampledData, list[dict[str, Any]]]:
-    from lakemark.services.health.invariants import SampledData, sampled_data
+    from lakemark.services.health.invariants import sampled_data
 
     # Of 100% of the records all objects are asked for, as the help says.
     sample = None if share is not None and _share(share) == 1 else _SAMPLED_OBJECTS
-    try:
-        return sampled_data(here.site, records, sample=sample), []
-    except LakemarkError as error:
-        # A row of the same shape as a replica's, so that readers of `unreachable` need one way only.
-        nobody = dict.fromkeys(("record", "run", "step", "node"))
-        return SampledData(), [{**nobody, "tier": "lakefs", "why": str(error), "next": error.advice}]
+    found = sampled_data(here.site, records, sample=sample, patience=patience)
+    if found.why is None:
+        return found, []
+    # A row of the same shape as a replica's, so that readers of `unreachable` need one way only.
+    nobody = dict.fromkeys(("record", "run", "step", "node"))
+    why = f"{found.unread} data commit(s) were not read: {found.why}"
+    return found, [{**nobody, "tier": "lakefs", "why": why, "next": found.why.advice}]
 
 
 def _named(look: ReplicaLook) -> dict[str, Any]:

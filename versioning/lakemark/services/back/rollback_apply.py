@@ -15,7 +15,7 @@ from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Fork, RecordState, RollbackState, RunState
 from lakemark.model.runs.timeline import latest
 from lakemark.model.values.canonical import JSON
-from lakemark.ports import Site
+from lakemark.ports import Patience, Site
 from lakemark.services.back.restore import restore_manifest
 from lakemark.services.back.rollback_request import find, require_holds
 from lakemark.services.data.pins import versions
@@ -69,10 +69,11 @@ def apply(site: Site, identity: str, *, directory: Path | None = None) -> Applie
     return _told(site, standing.id, made, where=where)
 
 
-def leftovers(site: Site) -> list[str]:
+def leftovers(site: Site, patience: Patience | None = None) -> list[str]:
     """Removes data branches of rollbacks that ended without being applied, where nobody wrote to them; says what stays."""
     require_sound(site)  # that it was applied may be among the entries that are missing
     said: list[str] = []
+    patience = patience or Patience()
     for run in site.ledger.runs():
         for standing in site.ledger.outline(run).rollbacks:
             key = f"leftover:{standing.id}"
@@ -80,7 +81,8 @@ def leftovers(site: Site) -> list[str]:
                 continue
             made = RollbackPlan.from_json(dict(standing.plan))
             try:
-                said.extend(_remove_branch(site, item) for item in made.data)
+                with versions(site).patient(patience):
+                    said.extend(_remove_branch(site, item) for item in made.data)
             except NotFound as error:  # anything on the way may say so: it is looked for again
                 said.append(f"what {standing.id} left could not be looked for: {error}")
                 continue

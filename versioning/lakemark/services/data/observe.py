@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import itemgetter
 
 from lakemark.errors import LakemarkError, NotFound
 from lakemark.model.checkpoints.record import DataKind
@@ -19,9 +21,10 @@ from lakemark.services.ledger import Settled
 
 @dataclass(slots=True, kw_only=True)
 class Observed:
-    """said: what moved, in words. failed: (branch, why) of those that could not be looked at."""
+    """said: what moved, in words. failed: (branch, why) of those that could not be looked at. judged: the others."""
 
     said: list[str] = field(default_factory=list)
+    judged: set[str] = field(default_factory=set)
     failed: list[tuple[str, LakemarkError]] = field(default_factory=list)
 
 
@@ -34,7 +37,8 @@ def observe(site: Site) -> Observed:
     wanted: dict[str, list[str]] = {}
     for repository, branch in sorted(watched(site)):
         wanted.setdefault(repository, []).append(branch)
-    for repository, names in wanted.items():
+    # In another order each time: where patience ends before the last, it is not always the same ones.
+    for repository, names in secrets.SystemRandom().sample(list(wanted.items()), len(wanted)):
         try:
             # One list instead of a request a branch; with one branch the list is asked for that name.
             heads = data.branches(repository, prefix=names[0] if len(names) == 1 else "")
@@ -42,10 +46,14 @@ def observe(site: Site) -> Observed:
             result.failed.extend((f"the data branch {repository}/{name}", error) for name in names)
             continue
         for name in names:
+            what = f"the data branch {repository}/{name}"
             try:
                 result.said.extend(_look(site, data, repository, name, head=heads.get(name)))
             except LakemarkError as error:
-                result.failed.append((f"the data branch {repository}/{name}", error))
+                result.failed.append((what, error))
+            else:
+                result.judged.add(what)
+    result.failed.sort(key=itemgetter(0))
     return result
 
 

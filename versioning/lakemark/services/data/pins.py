@@ -9,8 +9,19 @@ import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import itemgetter
 
-from lakemark.errors import Conflict, DataGone, Denied, LakemarkError, Misconfigured, NotFound, PinReleased, Refused
+from lakemark.errors import (
+    Conflict,
+    DataGone,
+    Denied,
+    LakemarkError,
+    Misconfigured,
+    NotFound,
+    PinReleased,
+    Refused,
+    StoreUnavailable,
+)
 from lakemark.model.checkpoints.record import DataKind, DataRef
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RunState
@@ -22,15 +33,20 @@ from lakemark.services.soundness import require_sound
 
 _ORDER = (Strength.NONE, Strength.PLAIN, Strength.GUARDED)
 _NAMES = 3
+_AGAIN = "The next pass looks at them; see what keeps the server busy."
 
 
 @dataclass(slots=True, kw_only=True)
 class PinsPass:
-    """What a pass over the pins did, a sentence each; what it could not do: (what, why); each pin it saw, by branch."""
+    """What a pass over the pins did, a sentence each; what it could not do: (what, why); each pin it saw, by branch.
+
+    judged: pins that it looked after, whether or not there was anything to do, as `failed` names them.
+    """
 
     said: list[str] = field(default_factory=list)
     failed: list[tuple[str, LakemarkError]] = field(default_factory=list)
     seen: dict[str, PinSeen] = field(default_factory=dict)
+    judged: set[str] = field(default_factory=set)
 
 
 def versions(site: Site) -> DataVersions:
@@ -151,6 +167,8 @@ def settle(site: Site, *, proven: Mapping[str, str] | None = None) -> PinsPass:
             result.said.extend(_settled(site, data, pin, wanted=wanted, seen=result.seen.get(pin.branch)))
         except LakemarkError as error:
             result.failed.append((f"the pin of {_shown(pin)}", error))
+        else:
+            result.judged.add(f"the pin of {_shown(pin)}")
     return result
 
 
@@ -177,14 +195,21 @@ def looked_at(data: DataVersions, pins: list[Pin], *, proven: Mapping[str, str])
     result = PinsPass()
     # By chance, so that also passes that each are a process of their own come to every pin.
     trying = tries(pins, turn=secrets.randbits(32))
-    for repository in sorted({pin.repository for pin in pins}):
+    repositories = sorted({pin.repository for pin in pins})
+    # In another order each time, as in `observe`.
+    for repository in secrets.SystemRandom().sample(repositories, len(repositories)):
         mine = [pin for pin in pins if pin.repository == repository]
         try:
             seen = data.pins_seen(repository, [asked(pin, proven=proven) for pin in mine], tries=trying)
         except LakemarkError as error:
             result.failed.append((f"the {len(mine)} pin(s) in {repository}", error))
-        else:
-            result.seen |= seen
+            continue
+        result.seen |= seen
+        left = len(mine) - len(seen)
+        if left:
+            unseen = StoreUnavailable("the server stopped answering before they were seen", advice=_AGAIN)
+            result.failed.append((f"{left} of the {len(mine)} pin(s) in {repository}", unseen))
+    result.failed.sort(key=itemgetter(0))
     return result
 
 

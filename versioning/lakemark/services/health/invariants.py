@@ -17,7 +17,7 @@ from lakemark.model.ledger.entry import SITE, Attachments, Entry
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.timeline import latest, lineage
 from lakemark.model.values.canonical import digest
-from lakemark.ports import DataVersions, Site, Strength
+from lakemark.ports import DataVersions, Patience, Site, Strength
 from lakemark.services.data.pins import needed
 from lakemark.services.ledger import require_identity
 
@@ -35,13 +35,18 @@ class Violation:
 
 @dataclass(slots=True, kw_only=True)
 class SampledData:
-    """sampled: of each data commit, which objects' bytes were read, in words. lost: those of which some can't be, with paths."""
+    """sampled: of each data commit, which objects' bytes were read, in words. lost: those of which some can't be, with paths.
+
+    unread: how many commits gave no answer, or were not asked for after one that gave none; why: what that one said.
+    """
 
     sampled: list[dict[str, object]] = field(default_factory=list)
     lost: list[dict[str, object]] = field(default_factory=list)
+    unread: int = 0
+    why: LakemarkError | None = None
 
 
-def violations(site: Site) -> Iterator[Violation]:
+def violations(site: Site, patience: Patience | None = None) -> Iterator[Violation]:
     """Every rule on every run. What can't be looked at is a violation of `reachable`, not an error."""
     for run in site.ledger.runs():
         state = site.ledger.run(run)
@@ -51,7 +56,7 @@ def violations(site: Site) -> Iterator[Violation]:
             yield from _record(state, found)
     yield from _entries(site, SITE)
     yield from _tiers(site)
-    yield from _pins(site)
+    yield from _pins(site, patience or Patience())
 
 
 def _entries(site: Site, branch: str) -> Iterator[Violation]:
@@ -191,7 +196,7 @@ def _records(site: Site) -> Iterator[tuple[str, str, RecordState]]:
             yield run, identity, found
 
 
-def _pins(site: Site) -> Iterator[Violation]:
+def _pins(site: Site, patience: Patience) -> Iterator[Violation]:
     """Every data commit that something needs has a pin, the server shows it, and nobody edited the history it ends."""
     if site.data is None:
         return
@@ -205,8 +210,9 @@ def _pins(site: Site) -> Iterator[Violation]:
             yield Violation(rule="pinned", what=what, why=f"has no pin; {who[0]} needs it")
             continue
         try:
-            strength = site.data.pin_strength(repository, commit, branch=pin.branch)
-            edited = site.data.altered(repository, commit, limit=_ANCESTORS)
+            with site.data.patient(patience):
+                strength = site.data.pin_strength(repository, commit, branch=pin.branch)
+                edited = site.data.altered(repository, commit, limit=_ANCESTORS)
         except StoreUnavailable as error:
             # One server answers for every pin: it is named once.
             yield Violation(rule="reachable", what="lakeFS", why=str(error))
@@ -226,9 +232,11 @@ def _forks(state: RunState) -> set[str]:
     return {timeline.fork.record for timeline in state.timelines.values() if timeline.fork is not None}
 
 
-def sampled_data(site: Site, records: list[RecordState], *, sample: int | None) -> SampledData:
+def sampled_data(
+    site: Site, records: list[RecordState], *, sample: int | None, patience: Patience | None = None
+) -> SampledData:
     """Reads bytes of the data commits of `records`: of `sample` objects each, other ones each time; None: of all."""
-    found = SampledData()
+    found, patience = SampledData(), patience or Patience()
     if site.data is None:
         return found
     users: dict[tuple[str, str], list[str]] = {}
@@ -237,7 +245,13 @@ def sampled_data(site: Site, records: list[RecordState], *, sample: int | None) 
             if ref.kind == DataKind.LAKEFS:
                 users.setdefault((ref.repository, ref.commit), []).append(state.record.id)
     for (repository, commit), who in users.items():
-        lost, said = _read(site.data, repository, commit, sample=sample)
+        try:
+            with site.data.patient(patience):
+                lost, said = _read(site.data, repository, commit, sample=sample)
+        except LakemarkError as error:
+            found.unread += 1
+            found.why = found.why or error  # what comes after it may only say that nobody asks any more
+            continue
         found.sampled.append({"repository": repository, "commit": commit, "sampled": said})
         if lost is not None:
             row: dict[str, object] = {"repository": repository, "commit": commit, "paths": list(lost)}

@@ -230,9 +230,19 @@ def problems_of_room(run: str, waiting: Sequence[WaitingSave], *, now: datetime)
 
 
 def problems_of_data(note: DataNote) -> Iterator[Problem]:
-    """What the last look at data versions found wrong: each of it may cost the data that checkpoints were trained with."""
+    """What the last look at data versions found wrong: each of it may cost the data that checkpoints were trained with.
+
+    What nobody answered is one problem, amber: whether anything is wrong is not known then.
+    """
     for one in note.wrong:
-        yield Problem(colour=RED, what=f"{one.what}: {one.why}", since=one.since, next=one.next)
+        if not one.unknown:
+            yield Problem(colour=RED, what=f"{one.what}: {one.why}", since=one.since, next=one.next)
+    unknown = sorted((one for one in note.wrong if one.unknown), key=lambda one: one.since)
+    if unknown:
+        first = unknown[0]
+        others = f", and so {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        what = f"{first.what} could not be looked at{others}: {first.why}"
+        yield Problem(colour=AMBER, what=what, since=first.since, next=first.next)
 
 
 def problems_of_stores(note: StoreNote, *, assured: Mapping[str, bool], now: datetime) -> Iterator[Problem]:

@@ -16,7 +16,7 @@ from lakemark.errors import LakemarkError
 from lakemark.model.ledger.soundness import in_words
 from lakemark.model.tiers.residence import Move, Release, Tier
 from lakemark.model.values.names import printable
-from lakemark.ports import Checkpoint, CheckpointStore, Site
+from lakemark.ports import Checkpoint, CheckpointStore, Patience, Site
 from lakemark.ports.watching import Lookout
 from lakemark.services.back import rollback_apply, rollback_decide
 from lakemark.services.data.tend import tend_data
@@ -125,9 +125,11 @@ def sweep(
     # A pass that moves looks at them run by run, while it has each in memory.
     if not move:
         _part(result, "linked files", lambda: result.said.extend(suspects(site)))
+    # One for both: each alone would wait as long for the same slow server.
+    patience = Patience()
     if site.data is not None and tend:
-        _part(result, "data versions", lambda: _data(site, result))
-    _part(result, "rollbacks", lambda: _rollbacks(site, result))
+        _part(result, "data versions", lambda: _data(site, result, patience))
+    _part(result, "rollbacks", lambda: _rollbacks(site, result, patience))
     _part(result, "idle runs", lambda: result.said.extend(end_idle(site)))
     _part(result, "this node's journal", lambda: tidy_journal(site))
     if move:
@@ -259,8 +261,8 @@ def _in_lanes(site: Site, result: Swept, parts: Mapping[str, Callable[[], list[s
         result.ended |= found.ended
 
 
-def _data(site: Site, result: Swept) -> None:
-    tended = tend_data(site)
+def _data(site: Site, result: Swept, patience: Patience) -> None:
+    tended = tend_data(site, patience)
     result.data_as_it_was = not tended.said and not tended.failed
     result.said.extend(tended.said)
     result.pending.extend(Pending.of(what, error) for what, error in tended.failed)
@@ -285,10 +287,10 @@ def _late(site: Site, result: Swept) -> None:
     )
 
 
-def _rollbacks(site: Site, result: Swept) -> None:
+def _rollbacks(site: Site, result: Swept, patience: Patience) -> None:
     result.said.extend(f"the rollback {identity} expired" for identity in rollback_decide.expire(site))
     if site.data is not None:
-        result.said.extend(rollback_apply.leftovers(site))
+        result.said.extend(rollback_apply.leftovers(site, patience))
 
 
 def _move(site: Site, result: Swept, tiers: Sequence[Tier]) -> Mapping[str, str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lakemark.errors import LakemarkError, StoreUnavailable
 from lakemark.model.values.names import printable, run_for
-from lakemark.ports import Site
+from lakemark.ports import Patience, Site
 from lakemark.ports.site import Watched
 from lakemark.ports.watching import Lookout
 from lakemark.services.runs.open_run import Opened, Opening, open_run
@@ -31,6 +32,7 @@ def open_watched(site: Site, lookout: Lookout) -> OpenedRuns:
     """
     result = OpenedRuns()
     away: StoreUnavailable | None = None
+    patience = Patience()
     for watched, directory in _unopened(site, lookout):
         what = f"opening a run for {directory}"
         try:
@@ -39,7 +41,9 @@ def open_watched(site: Site, lookout: Lookout) -> OpenedRuns:
                 continue
             if away is not None:
                 raise away
-            result.opened.append(open_run(site, Opening(run=run, data=(str(watched.data),))))
+            opening = Opening(run=run, data=(str(watched.data),))
+            with site.data.patient(patience) if site.data is not None else nullcontext():
+                result.opened.append(open_run(site, opening))
         except ValueError as error:
             result.pending.append(Pending(what=what, why=str(error)))
         except LakemarkError as error:
