@@ -7,8 +7,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -193,6 +195,57 @@ def test_it_is_free_again_when_its_process_is_killed(tmp_path):
         process.kill()
     assert holder(path) is None
     Held(path, what="the service", advice="End it.").close()
+
+
+STUCK = """
+import os, pathlib, sys, threading, time
+from lakemark.adapters.node.service_lock import Held
+held = Held(pathlib.Path(sys.argv[1]), what="x", advice="y")
+threading.Thread(target=lambda: open(sys.argv[2], "w"), daemon=True).start()
+stuck = pathlib.Path(f"/proc/{os.getpid()}/task")
+while not any(b") D " in (one / "stat").read_bytes() for one in stuck.iterdir()):
+    time.sleep(0.02)
+print("stuck", flush=True)
+os._exit(0)
+"""
+
+
+def test_it_is_free_when_its_process_ended_though_a_disk_keeps_a_thread_of_it(tmp_path, require_root, require_command):
+    path, disk, mount = tmp_path / "held", tmp_path / "disk", tmp_path / "mount"
+    with disk.open("wb") as stream:
+        stream.truncate(32 << 20)
+    mount.mkdir()
+    subprocess.run([require_command("mkfs.ext4"), "-q", disk], check=True)
+    subprocess.run(["mount", "-o", "loop", disk, mount], check=True)
+    freeze = require_command("fsfreeze")
+    try:
+        subprocess.run([freeze, "-f", mount], check=True)
+        program = [sys.executable, "-c", STUCK, path, mount / "x"]
+        with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout.readline() == "stuck\n"
+                old = path.stat().st_ino
+                until_zombie(process.pid)
+                assert holder(path) is None
+                held = Held(path, what="the service", advice="End it.")
+                assert path.stat().st_ino != old
+                assert holder(path) == os.getpid()
+                with pytest.raises(Refused, match=str(os.getpid())):
+                    Held(path, what="the service", advice="End it.")
+            finally:
+                # Until then nobody can end it, nor wait for it.
+                subprocess.run([freeze, "-u", mount], check=True)
+        assert holder(path) == os.getpid()
+        held.close()
+    finally:
+        subprocess.run(["umount", "-l", mount], check=True)
+
+
+def until_zombie(pid):
+    ends = time.monotonic() + 30
+    while b") Z " not in Path(f"/proc/{pid}/stat").read_bytes():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
 
 
 def test_a_link_in_its_place_is_not_followed(tmp_path):

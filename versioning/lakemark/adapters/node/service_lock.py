@@ -1,4 +1,8 @@
-"""One process of a kind on a node: whoever holds the lock of a file, which says its process id."""
+"""One process of a kind on a node: whoever holds the lock of a file, which says its process id.
+
+A process that was ended while a disk kept one of its threads in the kernel keeps its locks until that disk answers. It will
+run nothing of ours any more: its file is put away, and the next one holds a new file of that name.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +28,23 @@ class Held:
         with os_errors(path):
             make_directories(path.parent)
             self._descriptor = open_shared(path, os.O_NOFOLLOW)
-            if not _taken(self._descriptor):
+            # Locked, and still the file of that name: it may have been put away between the two.
+            while not (_taken(self._descriptor) and _is_at(path, self._descriptor)):
                 pid = _pid(self._descriptor)
+                if pid is not None and _is_ending(pid):
+                    _put_away(path, self._descriptor)
+                moved = not _is_at(path, self._descriptor)
                 os.close(self._descriptor)
-                raise Refused(
-                    f"{what} runs already, as process {pid or 'unknown'} ({quoted(str(path))})", advice=advice
-                )
+                if not moved:
+                    raise Refused(
+                        f"{what} runs already, as process {pid or 'unknown'} ({quoted(str(path))})", advice=advice
+                    )
+                self._descriptor = open_shared(path, os.O_NOFOLLOW)
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def close(self) -> None:
-        """The file stays: to remove it would let two hold it, each a file of its own."""
+        """The file stays: to remove it while processes live would let two hold it, each a file of its own."""
         if self._descriptor >= 0:
             with suppress(OSError):
                 os.ftruncate(self._descriptor, 0)
@@ -49,9 +59,46 @@ def holder(path: Path) -> int | None:
     except OSError:
         return None
     try:
-        return None if _free(descriptor) else _pid(descriptor) or 0
+        if _free(descriptor):
+            return None
+        pid = _pid(descriptor) or 0
+        return None if pid and _is_ending(pid) else pid
     finally:
         os.close(descriptor)
+
+
+def _is_ending(pid: int) -> bool:
+    """Whether that process was ended and is only waited for in the kernel: its main thread is gone, another is not."""
+    try:
+        # Behind the name, which may have any signs in it.
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1]
+        return state == b"Z" and len(os.listdir(f"/proc/{pid}/task")) > 1
+    except OSError:
+        return False
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether the open file is the one of that name."""
+    seen = os.fstat(descriptor)
+    try:
+        now = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return (seen.st_dev, seen.st_ino) == (now.st_dev, now.st_ino)
+
+
+def _put_away(path: Path, descriptor: int) -> None:
+    """Removes the file whose lock an ending process keeps; another one of that name, which somebody may hold, stays.
+
+    Under a lock of its own: of two that start at once the second would remove what the first holds already.
+    """
+    turn = open_shared(path.with_name(f"{path.name}.turn"), os.O_NOFOLLOW)
+    try:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if _is_at(path, descriptor):
+            os.unlink(path)
+    finally:
+        os.close(turn)
 
 
 def _taken(descriptor: int) -> bool:

@@ -29,6 +29,9 @@ def seen(here: Session) -> WatchSeen | None:
             pid=pid,
             stopped=bool(found["stopped"]),
             alive_at=from_text(found["alive_at"]),
+            busy=tuple(
+                (str(one["name"]), from_text(one["busy_since"])) for one in found["rounds"] if one["busy_since"]
+            ),
             troubles=tuple((str(one["what"]), str(one["why"]), from_text(one["since"])) for one in found["problems"]),
         )
     except FileNotFoundError:

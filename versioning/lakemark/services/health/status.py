@@ -23,6 +23,11 @@ from lakemark.services.tiers.store_note import StoreNote
 RED = "red"
 AMBER = "amber"
 _STALE = timedelta(minutes=1)
+_BUSY = timedelta(hours=1)
+_STUCK = (
+    "A large copy may take so long. A disk or mount that does not answer keeps it as well: look at it (dmesg, df); all other "
+    "work goes on meanwhile, and a service that is started anew tries it again."
+)
 _TROUBLES = 5
 _PLACE = "Mount it, or mend where lakemark.yaml says it is; `lakemark doctor` says more."
 
@@ -89,7 +94,8 @@ class ServerSeen:
 class WatchSeen:
     """The node's service. pid: of the process that runs; None: none does. stopped: it ended as it should.
 
-    alive_at: when it last said so. troubles: (what, why, since) of what it finds wrong.
+    alive_at: when it last said so. troubles: (what, why, since) of what it finds wrong. busy: its rounds that are at work,
+    and since when.
     """
 
     node: str
@@ -97,6 +103,7 @@ class WatchSeen:
     stopped: bool = False
     alive_at: datetime | None = None
     troubles: tuple[tuple[str, str, datetime], ...] = ()
+    busy: tuple[tuple[str, datetime], ...] = ()
     readable: bool = True
 
     def stale(self, now: datetime) -> bool:
@@ -285,6 +292,10 @@ def problems_of_watch(watch: WatchSeen, *, now: datetime, watched: Sequence[str]
     elif watch.stale(now):
         what = f"the service of {watch.node}, process {watch.pid}, gives no sign of life"
         yield Problem(colour=AMBER, what=what, since=watch.alive_at, next=again)
+    for name, since in watch.busy:
+        if now - since > _BUSY:
+            what = f"the service of {watch.node} is at work on {name!r} for {ago(now - since)}"
+            yield Problem(colour=AMBER, what=what, since=since, next=_STUCK)
     for what, why, since in watch.troubles[:_TROUBLES]:
         yield Problem(
             colour=AMBER, what=f"{what}: {why}", since=since, next="lakemark doctor; it is tried again by itself"
