@@ -202,7 +202,7 @@ def test_status_shows_what_it_finds_wrong_and_that_it_hangs(cli):
             round_["busy_since"] = "2026-01-01T00:00:00Z" if round_["name"] == "to cold" else None
         (cli.home / "ledger.watch.json").write_text(json.dumps(old))
         (busy,) = [one for one in problems(cli) if "is at work on 'to cold'" in one["what"]]
-        assert busy["since"] == "2026-01-01T00:00:00Z"
+        assert busy["since"].startswith("2026-01-01T00:00:00")
         (cli.home / "ledger.watch.json").write_text("{")
         assert any("no state that can be read" in one["what"] for one in problems(cli))
         watch.process.send_signal(signal.SIGCONT)
