@@ -97,6 +97,17 @@ def test_verbs_under_what_any_store_does_now_and_then(cli, s3_faults, seed):
     assert {one["tier"] for one in cli("show", record)["replicas"]} == {"hot", "warm", "cold"}
 
 
+@pytest.mark.parametrize(("fault", "kind"), [("flipped", "SourceDamaged"), ("gone", "NoReplica")])
+def test_a_store_with_only_damaged_bytes_is_4_and_one_without_them_3(cli, s3_faults, fault, kind):
+    record = save(cli, 100)
+    cli("sweep")
+    wrong = faults.flipped_body if fault == "flipped" else faults.status(404, "NoSuchKey")
+    s3_faults.on(wrong, operation="GetObject", key="*/files/md5/*", times=None)
+    code = 4 if kind == "SourceDamaged" else 3
+    error = cli("restore", record, "--from", "warm", "--to", cli.home / "back", code=code)["error"]
+    assert (error["kind"], error["exit_code"]) == (kind, code)
+
+
 def test_a_dripping_object_stops_nothing_else(cli, s3_faults):
     s3_faults.on(faults.dripping(every_seconds=0.5), operation="GetObject", key="*/files/md5/*", times=None)
     record = save(cli, 100)
