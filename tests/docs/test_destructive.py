@@ -17,8 +17,13 @@ CALLS = {
     *("delete", "delete_object", "delete_objects", "abort_multipart_upload", "delete_branch", "drop_branch"),
 }
 PORTS = {
-    "CheckpointStore": "put drop collect keep_ledger",
-    "HotStore": "adopt discard unshare clean",
+    "Named": "",
+    "TierPlace": "",
+    "Replicas": "put drop",
+    "Garbage": "collect",
+    "LedgerCopy": "keep_ledger",
+    "Landings": "adopt discard clean",
+    "SealedTrees": "unshare",
     "Files": "",
     "Restorer": "restore restore_parts move_aside tidy",
     "Pointers": "draft swap",
@@ -30,9 +35,13 @@ PORTS = {
     "DataVersions": "unpin delete_branch move_branch",
 }
 HARMLESS = {
-    "CheckpointStore": "name tier_class kind domain place identity claim holds open verify due claimed strangers records "
-    "usage free_space_bytes expires clock open_ledger ledger_slots load",
-    "HotStore": "land naming settled changed path note_recorded recorded full",
+    "Named": "name place",
+    "TierPlace": "tier_class kind domain identity claim usage free_space_bytes expires clock",
+    "Replicas": "holds open verify claimed records load",
+    "Garbage": "due strangers",
+    "LedgerCopy": "open_ledger ledger_slots",
+    "Landings": "land naming settled full",
+    "SealedTrees": "changed path note_recorded recorded",
     "Files": "exists regular identities is_gone require_keepable last_change survey same digest",
     "Restorer": "matches alone",
     "Pointers": "points",

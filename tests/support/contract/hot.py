@@ -1,4 +1,4 @@
-"""What `HotStore` guarantees beyond a store, as checks. They want a store of their own, and a folder trainers could save in."""
+"""What `Landings` and `SealedTrees` guarantee, as checks. They want a store of their own, and a folder trainers could save in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `CheckpointStore` guarantees, as checks. See `hot` for what a hot store adds, `blobs` for what lies below a DVC tier.
+"""What the ports of a tier guarantee, as checks. See `hot` for what a hot store adds, `blobs` for what lies below a DVC tier.
 
 `CHECKS` with `probe` work on a store in use: on runs and blobs of their own, which they remove. What they condemn stays
 until the grace has passed, a few kilobytes. The others want a place of their own.
@@ -18,7 +18,7 @@ from lakemark.contract import Check, raises, require
 from lakemark.errors import Corrupt, NotFound, Refused
 from lakemark.model.checkpoints.manifest import File, FileType, Manifest
 from lakemark.model.checkpoints.record import record_for
-from lakemark.ports import Checkpoint, CheckpointStore, Quiet, Source, Stored
+from lakemark.ports import Checkpoint, CheckpointStore, Quiet, Replicas, Source, Stored
 
 PART_SIZE_BYTES: Final = 1000
 LEDGER: Final = "the-ledger-of-the-checks"
@@ -375,7 +375,7 @@ def _putting(
     return lambda: store.put(checkpoint, source(contents), now=now, progress=Quiet())
 
 
-def require_bytes(store: CheckpointStore, checkpoint: Checkpoint, contents: Mapping[str, bytes]) -> None:
+def require_bytes(store: Replicas, checkpoint: Checkpoint, contents: Mapping[str, bytes]) -> None:
     """Broken unless every regular file is read as `contents` has it."""
     for file in checkpoint.manifest.regular:
         with store.open(checkpoint, file) as stream:

@@ -17,6 +17,7 @@ from lakemark.ports.data import (
     Strength,
 )
 from lakemark.ports.files import Files, KnownFile, OnDisk
+from lakemark.ports.hot import HotStore, Landed, Landings, SealedTrees
 from lakemark.ports.journal import Directory, Journal
 from lakemark.ports.ledger import EntryCache, Ledger
 from lakemark.ports.notes import Notes
@@ -30,12 +31,15 @@ from lakemark.ports.store import (
     CheckpointStore,
     Damage,
     Expiry,
-    HotStore,
+    Garbage,
     Identity,
-    Landed,
+    LedgerCopy,
     Listing,
+    Named,
+    Replicas,
     Source,
     Stored,
+    TierPlace,
     TierUsage,
 )
 from lakemark.ports.work import Clock, Progress, Quiet
@@ -58,15 +62,19 @@ __all__ = [
     "FetchPart",
     "Files",
     "Found",
+    "Garbage",
     "HeadAt",
     "HotStore",
     "Identity",
     "Journal",
     "KnownFile",
     "Landed",
+    "Landings",
     "Ledger",
+    "LedgerCopy",
     "Listing",
     "MadePin",
+    "Named",
     "Notes",
     "Objectives",
     "OnDisk",
@@ -83,10 +91,12 @@ __all__ = [
     "Range",
     "ReadBack",
     "Recogniser",
+    "Replicas",
     "Restored",
     "Restorer",
     "RunFile",
     "Sampled",
+    "SealedTrees",
     "Site",
     "Skip",
     "Source",
@@ -95,6 +105,7 @@ __all__ = [
     "Spooled",
     "Stored",
     "Strength",
+    "TierPlace",
     "TierUsage",
     "Unreadable",
     "Verdict",

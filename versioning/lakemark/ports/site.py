@@ -17,6 +17,7 @@ from lakemark.model.tiers.retention import RetentionPolicy
 from lakemark.model.values.names import original
 from lakemark.ports.data import DataVersions, Strength
 from lakemark.ports.files import Files
+from lakemark.ports.hot import HotStore
 from lakemark.ports.journal import Journal
 from lakemark.ports.ledger import Ledger
 from lakemark.ports.notes import Notes
@@ -24,7 +25,7 @@ from lakemark.ports.pointers import Pointers
 from lakemark.ports.recogniser import Recogniser
 from lakemark.ports.restorer import Restorer
 from lakemark.ports.spool import Spool
-from lakemark.ports.store import CheckpointStore, HotStore
+from lakemark.ports.store import CheckpointStore
 from lakemark.ports.work import Clock, Lanes, Progress, Quiet, one_by_one
 
 

@@ -1,19 +1,21 @@
-"""Tiers: places that hold whole checkpoints."""
+"""Tiers: places that hold whole checkpoints. What a tier is asked for is cut by who asks; one adapter meets it all.
+
+A place has one identity, one lock and one memory of its claims, so it stays one object; whoever works with it takes the
+narrowest port that does, and a fake of that is a few methods.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import BinaryIO, Protocol, TypeAlias
 
 from lakemark.model.checkpoints.manifest import File, Manifest
 from lakemark.model.checkpoints.record import Record
 from lakemark.model.ledger.run import Place
 from lakemark.model.values.canonical import JSON
-from lakemark.ports.files import KnownFile
 from lakemark.ports.work import Progress
 
 
@@ -99,8 +101,59 @@ Source: TypeAlias = Callable[[File], AbstractContextManager[BinaryIO]]
 """Opens one regular file of a checkpoint for reading from its start."""
 
 
-class CheckpointStore(Protocol):
-    """One tier. Guarantees, each a check of `contract.store`.
+class Named(Protocol):
+    """What every port of a tier is called by, in messages and in the ledger."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def place(self) -> Place:
+        """What the ledger calls this store: its name, and the node where it is a node's own."""
+
+
+class TierPlace(Named, Protocol):
+    """A tier as a place. Guarantees, each a check of `contract.store`.
+
+    - A place with another identity, or a non-empty one without any, is Refused and stays as it is.
+    - Nothing depends on a clock of the store; `clock` only says what it is.
+    - What lies there stays until somebody drops or collects it, unless `expires` says otherwise.
+
+    Raises: StoreUnavailable (try again later), Denied, Refused (identity), Corrupt. So do the other ports of a tier.
+    """
+
+    @property
+    def tier_class(self) -> str:
+        """hot, warm or cold."""
+
+    @property
+    def kind(self) -> str:
+        """tree, directory or s3."""
+
+    @property
+    def domain(self) -> str:
+        """Failure domain: two replicas in one domain count as one."""
+
+    def identity(self) -> Identity | None:
+        """None where there is no identity file: never claimed, not mounted, or another disk."""
+
+    def claim(self, ledger: str, *, now: datetime) -> Identity:
+        """Makes this place a tier of `ledger`, or answers the identity it already has. Refused for another owner's."""
+
+    def usage(self) -> TierUsage: ...
+
+    def free_space_bytes(self) -> int | None:
+        """Of the file system behind it, without listing anything there; None where there is none, or it is not told."""
+
+    def expires(self) -> Expiry | None:
+        """By what the place itself may remove what lies there after some time; None where it is sure that it does not."""
+
+    def clock(self) -> datetime | None:
+        """The store's own time as it answers; None where it has no clock but this machine's."""
+
+
+class Replicas(Named, Protocol):
+    """A tier's replicas. Guarantees, each a check of `contract.store`.
 
     - `put` that returned is durable, whole, and was read back and compared with the manifest. Readers never see a part of
       a checkpoint: contents first, marker last. Putting what is there already verifies it and writes nothing.
@@ -114,41 +167,10 @@ class CheckpointStore(Protocol):
     - `verify` reads every byte of every file of the manifest, and names every damaged path. It is one reading: nobody is
       blamed for what only one of them says. Only ctime changed is not damage.
     - `drop` makes the checkpoint absent before its first byte goes (marker first), leaves others that share objects whole,
-      and is a no-op where there is nothing. Shared objects go only through `collect`, after the grace.
-    - `collect` may be stopped between any two of its steps for any time and go on: what was put since, stays. So a removal is
-      sent only within 40 seconds after it was announced, by clocks looked at last, with the announcement standing; and `put`
-      waits up to a minute for removals of what it needs that were announced before it claimed it.
-    - A place with another identity, or a non-empty one without any, is Refused and stays as it is.
-    - Nothing depends on a clock of the store; `clock` only says what it is.
-    - What lies there stays until somebody drops or collects it, unless `expires` says otherwise.
-    - `open_ledger` gives what `keep_ledger` was handed last.
+      and is a no-op where there is nothing. Shared objects go only through `Garbage.collect`, after the grace.
 
-    Raises: StoreUnavailable (try again later), Denied, Refused (identity, full), Corrupt, NotFound (`open` of what is absent).
+    Raises: NotFound (`open` of what is absent), Refused (full), too.
     """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def tier_class(self) -> str:
-        """hot, warm or cold."""
-
-    @property
-    def kind(self) -> str:
-        """tree, directory or s3."""
-
-    @property
-    def domain(self) -> str:
-        """Failure domain: two replicas in one domain count as one."""
-
-    @property
-    def place(self) -> Place:
-        """What the ledger calls this store: its name, and the node where it is a node's own."""
-
-    def identity(self) -> Identity | None:
-        """None where there is no identity file: never claimed, not mounted, or another disk."""
-
-    def claim(self, ledger: str, *, now: datetime) -> Identity:
-        """Makes this place a tier of `ledger`, or answers the identity it already has. Refused for another owner's."""
 
     def holds(self, checkpoint: Checkpoint) -> bool:
         """Whether the checkpoint's marker is there. Proves nothing about its bytes."""
@@ -166,6 +188,27 @@ class CheckpointStore(Protocol):
     def drop(self, checkpoint: Checkpoint, *, now: datetime) -> int:
         """Bytes freed at once, or left to `collect`; those that others use too may be among them."""
 
+    def claimed(self) -> Listing:
+        """All that the place keeps a record of, whole or not; of a place without identity nothing. Reads a listing only."""
+
+    def records(self) -> Listing:
+        """Of them those that are whole as far as the place itself can tell without reading their bytes."""
+
+    def load(self, record: str) -> Checkpoint:
+        """What the place's own record of a checkpoint says of an id that `claimed` lists: enough to put it back into a ledger.
+
+        Raises NotFound; Corrupt where it can't be read or is another's.
+        """
+
+
+class Garbage(Named, Protocol):
+    """What is left in a tier that nothing uses. Guarantees, each a check of `contract.store`.
+
+    `collect` may be stopped between any two of its steps for any time and go on: what was put since, stays. So a removal is
+    sent only within 40 seconds after it was announced, by clocks looked at last, with the announcement standing; and
+    `Replicas.put` waits up to a minute for removals of what it needs that were announced before it claimed it.
+    """
+
     def due(self, *, now: datetime, grace: timedelta) -> bool:
         """Whether `collect` would remove something that was condemned; cheap, as it is asked again and again."""
 
@@ -177,25 +220,12 @@ class CheckpointStore(Protocol):
         listing did not end complete.
         """
 
-    def claimed(self) -> Listing:
-        """All that the place keeps a record of, whole or not; of a place without identity nothing. Reads a listing only."""
-
     def strangers(self) -> tuple[str, ...]:
         """Names where only the tier's own lie that are of no form of its own. They are passed over, and never removed."""
 
-    def records(self) -> Listing:
-        """Of them those that are whole as far as the place itself can tell without reading their bytes."""
 
-    def usage(self) -> TierUsage: ...
-
-    def free_space_bytes(self) -> int | None:
-        """Of the file system behind it, without listing anything there; None where there is none, or it is not told."""
-
-    def expires(self) -> Expiry | None:
-        """By what the place itself may remove what lies there after some time; None where it is sure that it does not."""
-
-    def clock(self) -> datetime | None:
-        """The store's own time as it answers; None where it has no clock but this machine's."""
+class LedgerCopy(Named, Protocol):
+    """The copies of the ledger that a tier keeps. `open_ledger` gives what `keep_ledger` was handed last."""
 
     def keep_ledger(self, bundle: BinaryIO, *, slot: str | None = None) -> None:
         """Replaces the copy of the ledger that the tier keeps by all that is in `bundle`, which can be sought in.
@@ -210,101 +240,6 @@ class CheckpointStore(Protocol):
     def ledger_slots(self) -> tuple[str, ...]:
         """Names under which copies of the ledger are kept beside the newest one. Raises StoreUnavailable, not a short answer."""
 
-    def load(self, record: str) -> Checkpoint:
-        """What the place's own record of a checkpoint says of an id that `claimed` lists: enough to put it back into a ledger.
 
-        Raises NotFound; Corrupt where it can't be read or is another's.
-        """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Landed:
-    """A sealed tree that is durable in hot but not yet named: `HotStore.adopt` names it.
-
-    token: names the landing. linked: whether any file shares its inode with the trainer's.
-    newest_mtime: of its files: a checkpoint nobody announced was saved then.
-    taken: the trainer's files, as they were when their bytes were read.
-    """
-
-    token: str
-    manifest: Manifest
-    linked: bool
-    newest_mtime: datetime
-    taken: tuple[KnownFile, ...] = ()
-
-
-class HotStore(CheckpointStore, Protocol):
-    """A node's own hot tier: sealed directory trees on its fast disk. Guarantees beyond a store's.
-
-    - `land` never changes, chmods or chowns the trainer's files, and hashes what it keeps, not what it saw.
-    - A file that changes while it is landed or hashed raises Incomplete; one that vanishes too ("gone"); nothing stays behind.
-    - Below `min_free` of the file system nothing new lands: NoRoom.
-    - A linked file that the trainer overwrote in place is found by `verify` and by `changed` (suspect); one it unlinked or
-      renamed is healthy.
-    """
-
-    def land(
-        self,
-        source: Path,
-        *,
-        quiet_seconds: float,
-        roles: Mapping[str, str],
-        progress: Progress,
-        members: Sequence[Path] = (),
-        share: bool = True,
-    ) -> Landed:
-        """Takes the tree at `source` (a directory, or one file) over by reflink, hard link or copy, fsynced and hashed.
-
-        members: files and directories beneath the folder that `source` is in; then the tree holds these under the paths they
-        have there, and nothing else of that folder; `source` only says what they are called together.
-        share: whether a hard link will do; without, what is kept is ours alone, whatever the trainer writes next.
-        quiet_seconds: how long files must not have changed; 0 where the trainer said it is done.
-        roles: path -> role. Raises Incomplete, Refused (paths, links outside), NoRoom, Denied, NotFound.
-        """
-
-    def adopt(
-        self, landed: Landed, record: Record, *, entry: Mapping[str, JSON] | None = None, instead: bool = False
-    ) -> bool:
-        """Gives the landed tree the record's name, durably; True where it was new, False where it was there already.
-
-        entry: kept with it, as `load` answers it: should this process end before the ledger has the entry, somebody else
-        can append the same one.
-        instead: whoever asks has read what stands under that name, and it is wrong: the landed tree takes its place,
-        whatever it looks like.
-        """
-
-    def naming(self) -> AbstractContextManager[None]:
-        """Held from `adopt` until an entry claims the tree, by any number of processes; it ends with its process."""
-
-    def settled(self) -> AbstractContextManager[bool]:
-        """Whether nobody holds `naming` now. While it is held nobody begins to: what has a name and no entry is left over."""
-
-    def discard(self, landed: Landed) -> None:
-        """Drops a landed tree that got no name."""
-
-    def changed(self, checkpoint: Checkpoint) -> tuple[Damage, ...]:
-        """A cheap look at the identity of linked files; an empty answer where all are as sealed."""
-
-    def unshare(self, checkpoint: Checkpoint, *, progress: Progress) -> bool:
-        """Copies linked files so that the trainer can overwrite its own; True if any was linked. Corrupt if one had changed."""
-
-    def path(self, checkpoint: Checkpoint) -> Path:
-        """The sealed tree. Read-only to whoever asks. Raises NotFound."""
-
-    def note_recorded(self, records: Iterable[str]) -> None:
-        """That an entry of some ledger holds these trees' records: whoever finds one that his ledger lacks must not undo it.
-
-        Kept through kill -9; whoever is told of a tree that is not here does nothing.
-        """
-
-    def recorded(self) -> frozenset[str]:
-        """Records of the trees here that `note_recorded` was told of."""
-
-    def full(self, need_bytes: int = 0) -> bool:
-        """Whether nothing new lands, or nothing of `need_bytes` does.
-
-        The file system is, or would be, below `min_free`; or that, or another like its largest, is beyond `capacity`.
-        """
-
-    def clean(self) -> int:
-        """Removes landings whose process is gone; answers how many."""
+class CheckpointStore(TierPlace, Replicas, Garbage, LedgerCopy, Protocol):
+    """One whole tier, as its adapter meets it and `Site.tiers` has it."""

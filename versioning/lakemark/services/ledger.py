@@ -11,7 +11,7 @@ from lakemark.model.ledger.entry import Means
 from lakemark.model.ledger.run import Place, RecordState, RunState
 from lakemark.model.ledger.site import SiteState, tier_name
 from lakemark.model.tiers.moves import SKEW
-from lakemark.ports import Checkpoint, CheckpointStore, Expiry, Identity, Site, Spooled
+from lakemark.ports import Checkpoint, Expiry, Identity, Named, Site, Spooled, TierPlace
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ def require_deletable(state: RunState | SiteState) -> None:
         _refuse(state)
 
 
-def require_identity(site: Site, store: CheckpointStore) -> None:
+def require_identity(site: Site, store: TierPlace) -> None:
     """Raises Refused unless the place behind `store` is the tier the ledger knows under that name."""
     seen = site.ledger.site().tiers.get(tier_key(site, store))
     found = store.identity()
@@ -144,7 +144,7 @@ def place_again(kind: str) -> str:
     )
 
 
-def require_name(site: Site, store: CheckpointStore, found: Identity | None) -> None:
+def require_name(site: Site, store: Named, found: Identity | None) -> None:
     """Raises Refused where the ledger knows the tier of the identity `found` under another name, or of another node.
 
     Whoever changed a name by mistake would else begin a new tier over the old one's trees.
@@ -173,7 +173,7 @@ def _of_node(place: Place) -> str:
     return "" if place.node is None else f" of node {place.node}"
 
 
-def require_lasting(store: CheckpointStore) -> None:
+def require_lasting(store: TierPlace) -> None:
     """Raises Refused where the place removes things by itself, or may: its replicas justify no release."""
     expiry = store.expires()
     if expiry is not None:
@@ -194,7 +194,7 @@ def expiring(tier: str, expiry: Expiry) -> tuple[str, str]:
     )
 
 
-def require_clock(site: Site, store: CheckpointStore) -> None:
+def require_clock(site: Site, store: TierPlace) -> None:
     """Raises Refused where this node's clock is more than five minutes from the store's: no grace can be told then."""
     theirs = None if site.simulated_clock else store.clock()
     if theirs is not None and abs(site.now() - theirs) > SKEW:
@@ -205,7 +205,7 @@ def require_clock(site: Site, store: CheckpointStore) -> None:
         )
 
 
-def tier_key(site: Site, store: CheckpointStore) -> str:
+def tier_key(site: Site, store: Named) -> str:
     """How the site's branch names a tier: a node's own hot carries the node's name."""
     return tier_name(store.name, site.node if store.place.node is not None else None)
 

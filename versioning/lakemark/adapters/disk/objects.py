@@ -123,7 +123,7 @@ class Blobs(Protocol):
         """Whether the store accepts bytes whose stated checksum is another's; `key` is written and removed to see."""
 
     def expires(self) -> Expiry | None:
-        """As `CheckpointStore.expires`."""
+        """As `TierPlace.expires`."""
 
     def clock(self, key: str) -> datetime | None:
         """The store's time, told with an answer about `key`, which exists; None where it is this machine's."""

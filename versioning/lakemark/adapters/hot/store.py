@@ -47,12 +47,12 @@ from lakemark.model.checkpoints.record import Record
 from lakemark.model.ledger.run import Place
 from lakemark.model.values.canonical import JSON, parse
 from lakemark.model.values.outside import ledger_slot
+from lakemark.ports.hot import Landed
 from lakemark.ports.store import (
     Checkpoint,
     Damage,
     Expiry,
     Identity,
-    Landed,
     Listing,
     Source,
     Stored,

@@ -11,7 +11,7 @@ from lakemark.model.ledger.site import SiteState
 from lakemark.model.values.instants import duration_text
 
 if TYPE_CHECKING:
-    from lakemark.ports import CheckpointStore
+    from lakemark.ports import TierPlace
 
 
 def tiers(*, explain: bool = False) -> Answer:
@@ -128,7 +128,7 @@ def rename_node(old: str, new: str, /, *, dry_run: bool = False) -> Answer:
     )
 
 
-def configured(here: Session, name: str) -> CheckpointStore:
+def configured(here: Session, name: str) -> TierPlace:
     """The store of a tier that lakemark.yaml names. Raises Misconfigured."""
     if name not in here.site.tiers:
         known = ", ".join(here.site.tiers)
@@ -136,7 +136,7 @@ def configured(here: Session, name: str) -> CheckpointStore:
     return here.site.tiers[name]
 
 
-def state_of(site: SiteState, key: str, store: CheckpointStore) -> tuple[str, str | None]:
+def state_of(site: SiteState, key: str, store: TierPlace) -> tuple[str, str | None]:
     """In a word what a tier's place is, and its id as far as that is known."""
     seen = site.tiers.get(key)
     try:
@@ -153,7 +153,7 @@ def state_of(site: SiteState, key: str, store: CheckpointStore) -> tuple[str, st
     return ("present", found.id) if found.id == seen.id else (f"another tier: {short(found.id)}", seen.id)
 
 
-def _row(here: Session, name: str, store: CheckpointStore, counts: dict[str, int]) -> dict[str, Any]:
+def _row(here: Session, name: str, store: TierPlace, counts: dict[str, int]) -> dict[str, Any]:
     from lakemark.services.ledger import tier_key
 
     told, identity = state_of(here.site.ledger.site(), tier_key(here.site, store), store)
@@ -196,7 +196,7 @@ def _counts(here: Session) -> dict[str, int]:
     return counts
 
 
-def _durability(store: CheckpointStore) -> str:
+def _durability(store: TierPlace) -> str:
     place = {
         "tree": "files on this node's own disk, fsynced; gone with the node",
         "directory": "objects in a directory, fsynced; as durable as its file system",

@@ -13,7 +13,7 @@ from lakemark.errors import LakemarkError, NotFound, StoreUnavailable, Usage
 from lakemark.model.checkpoints.manifest import File
 from lakemark.model.checkpoints.record import require_own
 from lakemark.model.ledger.run import Place
-from lakemark.ports import Checkpoint, CheckpointStore, Progress, Restored, Restorer
+from lakemark.ports import Checkpoint, Progress, Replicas, Restored, Restorer
 
 _ID: Final = re.compile(r"(?:id:[0-9a-f]{1,64}|[0-9a-f]{8,64})", re.ASCII)
 _WHOLE: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -29,7 +29,7 @@ class Alone:
 
 
 def restore_alone(
-    store: CheckpointStore, restorer: Restorer, text: str, *, to: Path, where: Path, progress: Progress
+    store: Replicas, restorer: Restorer, text: str, *, to: Path, where: Path, progress: Progress
 ) -> Alone:
     """Brings the checkpoint whose id begins as `text` says back to `to`; every byte is compared with its manifest.
 
@@ -51,7 +51,7 @@ def restore_alone(
     return Alone(checkpoint=held, restored=restored)
 
 
-def found_alone(store: CheckpointStore, text: str) -> Checkpoint:
+def found_alone(store: Replicas, text: str) -> Checkpoint:
     """The checkpoint of the tier whose id begins so. Raises as `restore_alone`."""
     wanted = text.lower()
     if _WHOLE.fullmatch(wanted.removeprefix("id:")):
@@ -79,7 +79,7 @@ def found_alone(store: CheckpointStore, text: str) -> Checkpoint:
     return store.load(matching[0])
 
 
-def _listed(store: CheckpointStore, records: tuple[str, ...] | list[str]) -> str:
+def _listed(store: Replicas, records: tuple[str, ...] | list[str]) -> str:
     """A few of them by what they are, so that a person finds his without a ledger."""
     shown: list[str] = []
     for one in records[:_SHOWN]:

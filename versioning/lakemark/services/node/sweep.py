@@ -16,7 +16,7 @@ from lakemark.errors import LakemarkError
 from lakemark.model.ledger.soundness import in_words
 from lakemark.model.tiers.residence import Move, Release, Tier
 from lakemark.model.values.names import printable
-from lakemark.ports import Checkpoint, CheckpointStore, Patience, Site
+from lakemark.ports import Checkpoint, CheckpointStore, Named, Patience, Site, TierPlace
 from lakemark.ports.watching import Lookout
 from lakemark.services.back import rollback_apply, rollback_decide
 from lakemark.services.data.tend import tend_data
@@ -211,19 +211,19 @@ def _collect(site: Site, store: CheckpointStore) -> list[str]:
     return said
 
 
-def _audit_due(site: Site, store: CheckpointStore, now: datetime) -> bool:
+def _audit_due(site: Site, store: TierPlace, now: datetime) -> bool:
     last = site.journal.last_looked(_audited(store))
     # A note of the future is a clock that was set back: it keeps nothing from being done.
     return last is None or not timedelta(0) <= now - last < AUDIT_EVERY
 
 
-def _audited(store: CheckpointStore) -> str:
+def _audited(store: TierPlace) -> str:
     identity = store.identity()
     # By its identity: another disk under the same name was never looked through.
     return f"audited:{identity.id if identity else store.name}"
 
 
-def _held_by(site: Site, store: CheckpointStore) -> Iterator[Checkpoint]:
+def _held_by(site: Site, store: Named) -> Iterator[Checkpoint]:
     """What the ledger says the store holds, read as it is asked for."""
     for run in site.ledger.runs():
         for found in list(site.ledger.run(run).records.values()):

@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 from lakemark.errors import AnswerDamaged, Corrupt, LakemarkError, NotFound
 from lakemark.model.ledger.copies import SMALL_BYTES, Sent, sending
 from lakemark.model.ledger.soundness import Seen, lacks
-from lakemark.ports import CheckpointStore, Site
+from lakemark.ports import CheckpointStore, LedgerCopy, Named, Site
 from lakemark.services.ledger import require_identity, tier_key
 from lakemark.services.soundness import SINCE, copy_is_behind, require_sound
 from lakemark.services.tiers.witness import as_answer
@@ -113,7 +113,7 @@ def _renew(
     return size_bytes
 
 
-def _reads_whole(site: Site, store: CheckpointStore) -> bool:
+def _reads_whole(site: Site, store: LedgerCopy) -> bool:
     """Twice where it does not: an answer may come wrong."""
     for _ in range(_READINGS):
         try:
@@ -125,19 +125,19 @@ def _reads_whole(site: Site, store: CheckpointStore) -> bool:
     return False
 
 
-def _place(site: Site, store: CheckpointStore) -> Path:
+def _place(site: Site, store: Named) -> Path:
     """Where this node notes what it sent there. Disposable: without it a whole copy is sent."""
     return site.home / "ledger-copies" / f"{tier_key(site, store)}.json"
 
 
-def _sent(site: Site, store: CheckpointStore) -> Sent | None:
+def _sent(site: Site, store: Named) -> Sent | None:
     try:
         return Sent.from_json(site.notes.load(_place(site, store)))
     except ValueError:
         return None
 
 
-def _note_sent(site: Site, store: CheckpointStore, sent: Sent) -> None:
+def _note_sent(site: Site, store: Named, sent: Sent) -> None:
     site.notes.save(_place(site, store), sent.as_json())
 
 
@@ -175,7 +175,7 @@ def _written(site: Site) -> Iterator[datetime]:
     return (at for at in newest if at is not None)
 
 
-def _require_part(site: Site, store: CheckpointStore) -> Mapping[str, str]:
+def _require_part(site: Site, store: LedgerCopy) -> Mapping[str, str]:
     """Answers the tips of the whole copy there; none where there is none.
 
     Raises InDistress where a copy there has entries that this ledger lacks, and remembers that it has.
@@ -200,7 +200,7 @@ def _require_part(site: Site, store: CheckpointStore) -> Mapping[str, str]:
     return heads[None]
 
 
-def _heads(site: Site, store: CheckpointStore, slot: str | None) -> Mapping[str, str]:
+def _heads(site: Site, store: LedgerCopy, slot: str | None) -> Mapping[str, str]:
     """None where the place has no such copy, or one that is none."""
     for _ in range(_READINGS):
         try:
@@ -218,14 +218,14 @@ def _heads(site: Site, store: CheckpointStore, slot: str | None) -> Mapping[str,
     return {}
 
 
-def _slot(site: Site, store: CheckpointStore, now: datetime) -> str | None:
+def _slot(site: Site, store: LedgerCopy, now: datetime) -> str | None:
     """A further copy is kept with the first of a day: the name of that day, so that in a week it is replaced."""
     before = site.journal.last_looked(_key(site, store))
     today = now.astimezone(UTC).date()
     return None if before is not None and before.astimezone(UTC).date() == today else _DAYS[today.weekday()]
 
 
-def _keep(store: CheckpointStore, bundle: BinaryIO, *, slot: str | None) -> None:
+def _keep(store: LedgerCopy, bundle: BinaryIO, *, slot: str | None) -> None:
     """Tried again once where other bytes come back: another process may write its own copy. Then raises Corrupt."""
     for _ in range(2):
         store.keep_ledger(bundle, slot=slot)
@@ -237,7 +237,7 @@ def _keep(store: CheckpointStore, bundle: BinaryIO, *, slot: str | None) -> None
     )
 
 
-def _reads_back(store: CheckpointStore, bundle: BinaryIO, *, slot: str | None) -> bool:
+def _reads_back(store: LedgerCopy, bundle: BinaryIO, *, slot: str | None) -> bool:
     bundle.seek(0)
     with store.open_ledger(slot) as copy:
         while (right := bundle.read(_STEP_BYTES)) == copy.read(len(right) or 1):
@@ -246,9 +246,9 @@ def _reads_back(store: CheckpointStore, bundle: BinaryIO, *, slot: str | None) -
     return False
 
 
-def _key(site: Site, store: CheckpointStore) -> str:
+def _key(site: Site, store: Named) -> str:
     return f"ledger:{tier_key(site, store)}"
 
 
-def _next_key(site: Site, store: CheckpointStore) -> str:
+def _next_key(site: Site, store: Named) -> str:
     return f"ledger-next:{tier_key(site, store)}"

@@ -19,7 +19,7 @@ from lakemark.model.ledger.soundness import HERE
 from lakemark.model.runs.placing import standing
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.instants import to_text
-from lakemark.ports import Checkpoint, CheckpointStore, Site
+from lakemark.ports import Checkpoint, CheckpointStore, Replicas, Site
 from lakemark.ports.ledger import Ledger
 from lakemark.services.data import pins
 from lakemark.services.ledger import Settled, require_name
@@ -320,7 +320,7 @@ def _unknown(site: Site, store: CheckpointStore, result: Recovered) -> list[Chec
     return found
 
 
-def _readopted(site: Site, store: CheckpointStore, held: Checkpoint, result: Recovered) -> bool:
+def _readopted(site: Site, store: Replicas, held: Checkpoint, result: Recovered) -> bool:
     record = held.record
     _run_and_timeline(site, record)
     state = site.ledger.run(record.run)

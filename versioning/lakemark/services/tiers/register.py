@@ -14,7 +14,7 @@ from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.ledger.site import SiteState, TierSeen
 from lakemark.model.values.canonical import JSON
-from lakemark.ports import CheckpointStore, Identity, Site
+from lakemark.ports import CheckpointStore, Identity, Site, TierPlace
 from lakemark.services.ledger import (
     Settled,
     checkpoint,
@@ -158,7 +158,7 @@ def _is_last(site: Site, found: RecordState) -> bool:
     return not any(copy.sound for place, copy in found.replicas.items() if place != site.hot.place)
 
 
-def _record(site: Site, store: CheckpointStore, identity: Identity, *, instead_of: str | None) -> bool:
+def _record(site: Site, store: TierPlace, identity: Identity, *, instead_of: str | None) -> bool:
     """False where somebody registered it meanwhile."""
     name = tier_key(site, store)
 
@@ -185,7 +185,7 @@ def _record(site: Site, store: CheckpointStore, identity: Identity, *, instead_o
     return True
 
 
-def _still(store: CheckpointStore, known: TierSeen) -> Identity:
+def _still(store: TierPlace, known: TierSeen) -> Identity:
     """Raises Refused where the place lost its identity file."""
     found = store.identity()
     if found is None:

@@ -14,7 +14,7 @@ from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
 from lakemark.model.tiers.residence import CLASSES, Release
 from lakemark.model.values.instants import to_text
 from lakemark.model.values.wording import instant
-from lakemark.ports import Checkpoint, CheckpointStore, Site
+from lakemark.ports import Checkpoint, CheckpointStore, Named, Site
 from lakemark.ports.store import Listing
 from lakemark.services.ledger import (
     Settled,
@@ -289,17 +289,17 @@ def drop_released(site: Site, store: CheckpointStore) -> list[str]:
     return dropped
 
 
-def unfinished(site: Site, store: CheckpointStore) -> bool:
+def unfinished(site: Site, store: Named) -> bool:
     """Whether a release of this node from a shared tier may have left bytes there: it did not come to its end, or not yet."""
     begun, ended = site.journal.last_looked(_begun(site, store)), site.journal.last_looked(_ended(site, store))
     return begun is not None and (ended is None or ended <= begun)
 
 
-def _begun(site: Site, store: CheckpointStore) -> str:
+def _begun(site: Site, store: Named) -> str:
     return f"release begun:{tier_key(site, store)}"
 
 
-def _ended(site: Site, store: CheckpointStore) -> str:
+def _ended(site: Site, store: Named) -> str:
     return f"release ended:{tier_key(site, store)}"
 
 
@@ -308,7 +308,7 @@ def _now(site: Site, found: RecordState) -> RecordState:
     return recorded(site.ledger.run(found.record.run), found.record.id)
 
 
-def _left(store: CheckpointStore, found: RecordState) -> bool:
+def _left(store: Named, found: RecordState) -> bool:
     """Released, and not come back since."""
     return store.place in found.released and store.place not in found.replicas
 

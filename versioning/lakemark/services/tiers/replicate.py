@@ -22,7 +22,7 @@ from lakemark.model.ledger.measures import took
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.instants import to_text
-from lakemark.ports import Checkpoint, CheckpointStore, Site, Stored
+from lakemark.ports import Checkpoint, CheckpointStore, Named, Replicas, Site, Stored
 from lakemark.services.ledger import (
     Settled,
     checkpoint,
@@ -96,7 +96,7 @@ def _copy(site: Site, found: RecordState, target: CheckpointStore) -> _Put:
     raise _none_left(found, target, failures)
 
 
-def _none_left(found: RecordState, target: CheckpointStore, failures: Sequence[LakemarkError]) -> LakemarkError:
+def _none_left(found: RecordState, target: Named, failures: Sequence[LakemarkError]) -> LakemarkError:
     """What is raised when no source was of use: one that may be later comes before one that is damaged."""
     for error in failures:
         if isinstance(error, StoreUnavailable):
@@ -119,7 +119,7 @@ class _TargetError(Exception):
         self.error = error
 
 
-def _put(site: Site, found: RecordState, replica: Replica, held: Checkpoint, *, target: CheckpointStore) -> _Put:
+def _put(site: Site, found: RecordState, replica: Replica, held: Checkpoint, *, target: Replicas) -> _Put:
     """Copies from this one replica. Raises _TargetError, SourceDamaged once it was read again and differed, else as read."""
     store = site.tiers[replica.place.tier]
     wanted = Checkpoint(record=found.record, manifest=held.manifest)
@@ -167,7 +167,7 @@ def _require_sound(site: Site, found: RecordState, replica: Replica, held: Check
         )
 
 
-def _record(site: Site, found: RecordState, target: CheckpointStore, put: _Put) -> None:
+def _record(site: Site, found: RecordState, target: Named, put: _Put) -> None:
     """Raises Refused where the record was pruned while its bytes were copied."""
     record = found.record
     place = target.place
@@ -204,7 +204,7 @@ def _record(site: Site, found: RecordState, target: CheckpointStore, put: _Put) 
         return
 
 
-def _refused(site: Site, found: RecordState, target: CheckpointStore, why: str) -> None:
+def _refused(site: Site, found: RecordState, target: Named, why: str) -> None:
     """Recorded, so that no pass tries it again and everybody sees that the record is kept there in vain."""
     record, place = found.record, target.place
     sequence = site.ledger.run(record.run).sequence

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from lakemark.errors import AnswerDamaged, Corrupt, LakemarkError, NoReplica, StoreUnavailable
-from lakemark.ports import Checkpoint, CheckpointStore, Damage, Progress
+from lakemark.ports import Checkpoint, Damage, Progress, Replicas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ class Reading:
     unsteady: bool = False
 
 
-def read_back(store: CheckpointStore, held: Checkpoint, *, progress: Progress) -> Reading:
+def read_back(store: Replicas, held: Checkpoint, *, progress: Progress) -> Reading:
     """Reads the replica whole; where something differs, whole again, until two readings agree or one finds all right.
 
     Raises AnswerDamaged where readings go on to differ from each other, StoreUnavailable where some bytes were given by
@@ -60,7 +60,7 @@ def read_back(store: CheckpointStore, held: Checkpoint, *, progress: Progress) -
     )
 
 
-def _reading(store: CheckpointStore, held: Checkpoint, progress: Progress) -> tuple[Damage, ...]:
+def _reading(store: Replicas, held: Checkpoint, progress: Progress) -> tuple[Damage, ...]:
     try:
         return store.verify(held, progress=progress)
     except Corrupt as error:
@@ -74,7 +74,7 @@ class Witness:
     What a `put` raises then is told apart: `blamed` where this side had part in it, else it is the target's own.
     """
 
-    def __init__(self, store: CheckpointStore, held: Checkpoint) -> None:
+    def __init__(self, store: Replicas, held: Checkpoint) -> None:
         self._store = store
         self._held = held
         self._raised: list[BaseException] = []
