@@ -37,7 +37,7 @@ def lakefs(tmp_path_factory):
         yield LakefsServer(endpoint, *keys.values(), find_bytes=find_bytes, directory=directory)
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=180)
         process.stdout.close()
 
 
@@ -89,7 +89,7 @@ class S3Server:
 
 
 def _serving(process, ports, bucket):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while (missing := weed.waits_for(ports, bucket)) is not None:
         assert process.poll() is None, "SeaweedFS ended before it served"
         assert time.monotonic() < deadline, f"SeaweedFS is still waiting for {missing}"
@@ -115,7 +115,7 @@ def seaweedfs(tmp_path_factory, require_command):
         yield S3Server(loopback.url(ports.s3), "tests", credentials, environment)
     finally:
         os.killpg(process.pid, signal.SIGKILL)  # what it holds is thrown away; a gentle end takes half a minute
-        process.wait(timeout=30)
+        process.wait(timeout=180)
         log.close()
         weed.forget_sockets(ports)
 

@@ -149,7 +149,7 @@ def test_a_living_upload_is_left_alone(bucket, seaweedfs, tmp_path):
 
         def readinto(self, buffer):
             started.set()
-            assert go_on.wait(60)
+            assert go_on.wait(180)
             count = min(len(buffer), self.left)
             self.left -= count
             return count
@@ -157,7 +157,7 @@ def test_a_living_upload_is_left_alone(bucket, seaweedfs, tmp_path):
     results = []
     writer = threading.Thread(target=lambda: results.append(bucket.write("files/x", Waiting(), BIG, overwrite=False)))
     writer.start()
-    assert started.wait(60)
+    assert started.wait(180)
     assert seaweedfs.blobs(tmp_path / "journal", prefix=bucket._root.rstrip("/")).tidy() == 0
     go_on.set()
     writer.join()
@@ -271,7 +271,7 @@ def careless_server(tmp_path, require_command, free_port):
     ]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 180
         while not _listens(port):
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -279,7 +279,7 @@ def careless_server(tmp_path, require_command, free_port):
         yield S3Blobs(place, Credentials("careless", "secret"), journal=tmp_path / "journal")
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=180)
 
 
 def test_a_careless_server_is_found_out(careless_server):

@@ -377,7 +377,7 @@ def test_a_git_programs_lock_is_waited_for(told):
     assert done.is_alive()
     assert lock_of(told).exists()
     lock_of(told).unlink()
-    done.join(30)
+    done.join(180)
     assert told.ledger.run(RUN).sequence == 2
 
 

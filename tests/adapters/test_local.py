@@ -191,13 +191,13 @@ def test_two_at_once(tmp_path):
 
     def slow(file):
         inside.set()
-        assert release.wait(30)
+        assert release.wait(180)
         return fetch(file)
 
     first = threading.Thread(target=restore, args=(tmp_path / "t", slow))
     first.start()
     try:
-        assert inside.wait(30)
+        assert inside.wait(180)
         with pytest.raises(Refused, match="another restore"):
             restore(tmp_path / "t")
     finally:

@@ -189,7 +189,7 @@ def test_the_quiet_window_is_kept(hot, out):
     writer.start()
     try:
         with pytest.raises(Incomplete):
-            land(hot, out, quiet_seconds=0.5)
+            land(hot, out, quiet_seconds=1.0)
     finally:
         stop.set()
         writer.join()
@@ -442,7 +442,7 @@ def test_a_dead_landing_is_cleaned_and_a_living_one_kept(hot, out):
 @pytest.mark.parametrize("scenario", ["land", "copy", "drop", "unshare", "put", "ledger", "remove"])
 def test_a_kill_at_any_step_is_survived(tmp_path, scenario):
     done = subprocess.run(
-        [sys.executable, SWEEP, scenario, tmp_path], capture_output=True, text=True, check=False, timeout=200
+        [sys.executable, SWEEP, scenario, tmp_path], capture_output=True, text=True, check=False, timeout=500
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 10

@@ -27,7 +27,7 @@ def over_git(root, port):
         yield f"git://127.0.0.1:{port}"
     finally:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(timeout=30)
+        process.wait(timeout=180)
 
 
 @contextmanager
@@ -94,7 +94,7 @@ class _Backend(BaseHTTPRequestHandler):
 
 
 def _listens(process, port):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         assert process.poll() is None, "git daemon ended"
         assert time.monotonic() < deadline, "git daemon does not listen"

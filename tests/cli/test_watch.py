@@ -19,7 +19,7 @@ from tests.cli.conftest import environment, save
 ROOT = Path(__file__).parents[2]
 
 
-def until(holds, *, seconds=60):
+def until(holds, *, seconds=180):
     end = time.monotonic() + seconds
     while not (found := holds()):
         assert time.monotonic() < end, "it never came to be"
@@ -39,7 +39,7 @@ class Watching:
 
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(180)
 
 
 @contextmanager

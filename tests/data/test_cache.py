@@ -143,7 +143,7 @@ time.sleep(600)
 def test_processes_of_a_node_fetch_an_object_once(faulty, tmp_path):
     command = [sys.executable, "-c", READ, A, str(tmp_path / "c")]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [one.communicate(timeout=120)[0].strip() for one in running] == ["10000"] * 3
+    assert [one.communicate(timeout=240)[0].strip() for one in running] == ["10000"] * 3
     assert faulty.ranges == ["bytes=0-9999"]
 
 
@@ -154,7 +154,7 @@ def killed(cache, how):
         line = running.stdout.readline().strip()
         yield line
         running.send_signal(signal.SIGKILL)
-        running.wait(60)
+        running.wait(240)
 
 
 def test_killed_while_it_fetches(cache):

@@ -124,7 +124,7 @@ def test_workers_of_a_loader_note_to_the_last(spool, how):
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(240)
         assert worker.exitcode == 0
     assert said(spool) | {"digest": ""} == {"objects": 100, "exact": True, "reads": 100, "digest": ""}
 

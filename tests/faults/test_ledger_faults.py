@@ -159,7 +159,7 @@ def test_four_processes_take_turns(tmp_path):
     acknowledged = []
     with writer(path, "a", 50) as a, writer(path, "b", 50) as b, writer(path, "c", 50) as c, writer(path, "d", 50) as d:
         for process in (a, b, c, d):
-            out, problems = process.communicate(timeout=120)
+            out, problems = process.communicate(timeout=240)
             assert (process.returncode, problems) == (0, "")
             acknowledged += said(out.splitlines(keepends=True))
     assert sorted(sequence for sequence, _ in acknowledged) == list(range(1, 201))
@@ -175,7 +175,7 @@ def test_packing_beside_appends_loses_nothing(tmp_path):
         while a.poll() is None or b.poll() is None:
             packed += ledger.pack()
         for process in (a, b):
-            out, problems = process.communicate(timeout=120)
+            out, problems = process.communicate(timeout=240)
             assert (process.returncode, problems) == (0, "")
             acknowledged += said(out.splitlines(keepends=True))
     packed += ledger.pack()
@@ -196,7 +196,7 @@ def test_a_killed_packer_loses_nothing(tmp_path):
     choose = random.Random(1)
     for _ in range(6):
         with writer(path, "a", 20) as process:
-            out, _ = process.communicate(timeout=60)
+            out, _ = process.communicate(timeout=240)
             acknowledged += said(out.splitlines(keepends=True))
         packer = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
         packer.stdout.readline()

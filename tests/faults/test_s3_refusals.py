@@ -1,6 +1,7 @@
 """What a store answers that it should not: each is said in our words, and none is taken for what it is not."""
 
 import io
+import time
 from dataclasses import replace
 
 import pytest
@@ -42,6 +43,26 @@ def warm(bucket):
 
 
 SOON = {"minimum_rate": 2**22, "stall_seconds": 1.0}
+
+
+def patient(server, tmp_path):
+    """The same place as `hurried`, for what is no part of the question: a busy machine may take its time."""
+    return S3Blobs(
+        S3Place(bucket=server.bucket, prefix=tmp_path.name, endpoint=server.endpoint),
+        server.credentials,
+        journal=tmp_path / "journal",
+    )
+
+
+def in_the_end(deed, *, seconds=180):
+    """What it answers once the store is quick enough: who is hurried gives up on a busy machine, too."""
+    ends = time.monotonic() + seconds
+    while True:
+        try:
+            return deed()
+        except StoreUnavailable:
+            assert time.monotonic() < ends, "the store stays given up"
+            time.sleep(0.1)
 
 
 def hurried(server, tmp_path, **how):
@@ -131,17 +152,17 @@ def test_a_wrong_reading_that_stays_is_damage(warm, s3_faults):
 
 def test_what_drips_is_given_up(seaweedfs, s3_faults, tmp_path):
     bucket = hurried(s3_faults.before(seaweedfs), tmp_path)
-    bucket.replace("files/x", b"x" * 100_000)
+    patient(seaweedfs, tmp_path).replace("files/x", b"x" * 100_000)
     s3_faults.on(faults.dripping(step_bytes=1, every_seconds=0.05), operation="GetObject", times=None)
     with pytest.raises(StoreUnavailable, match="a second"):
         bucket.get("files/x")
     s3_faults.clear()
-    assert bucket.get("files/x") == b"x" * 100_000
+    assert in_the_end(lambda: bucket.get("files/x")) == b"x" * 100_000
 
 
 def test_bytes_a_caller_is_slow_to_take_are_not_the_store_s_fault(seaweedfs, s3_faults, tmp_path):
-    bucket = hurried(s3_faults.before(seaweedfs), tmp_path)
-    bucket.replace("files/x", b"x" * 3_000_000)
+    bucket = hurried(s3_faults.before(seaweedfs), tmp_path, minimum_rate=2**22)
+    patient(seaweedfs, tmp_path).replace("files/x", b"x" * 3_000_000)
     with bucket.open("files/x") as stream:
         got = b""
         while chunk := stream.read(500_000):
@@ -209,12 +230,13 @@ def test_a_store_that_hardly_takes_what_it_is_sent_is_given_up(seaweedfs, s3_fau
         large(bucket)
     assert "limits.minimum_rate" in error.value.advice
     s3_faults.clear()
-    assert large(bucket)
+    in_the_end(lambda: large(bucket))
+    assert in_the_end(lambda: bucket.size("files/large")) == 2 * PART_BYTES
 
 
 def test_a_store_that_takes_its_time_and_goes_on_is_waited_for(seaweedfs, s3_faults, tmp_path):
     """Slower than a stall in all, and never slower than the least rate: what counts is that it goes on."""
-    bucket = hurried(s3_faults.before(seaweedfs), tmp_path, **SOON)
+    bucket = hurried(s3_faults.before(seaweedfs), tmp_path, minimum_rate=2**20, stall_seconds=1.0)
     s3_faults.reading(faults.slowly(step_bytes=2**20, every_seconds=0.1), operation="UploadPart")
     assert large(bucket)
     assert bucket.size("files/large") == 2 * PART_BYTES

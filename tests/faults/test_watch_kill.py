@@ -116,7 +116,7 @@ def test_killed_at_random_while_trainers_save(site, repository):
             time.sleep(0.5)
     finally:
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(180) == 0
     records = [one for run in RUNS for one in site.records(run)]
     assert {one["timeline"] for one in records} == {1}
     assert all(one["data"][0]["repository"] == repository for one in records)

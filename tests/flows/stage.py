@@ -131,7 +131,7 @@ class Stage:
         asked = {"run": run, "to": "100", "reason": "the loss went up", "requester": "ana"} | request
         return self.deployments.start("rollback", asked)
 
-    def suspended(self, flow_run: str, *, within_seconds: float = 120) -> RollbackState:
+    def suspended(self, flow_run: str, *, within_seconds: float = 300) -> RollbackState:
         """Waits until the run is suspended; answers the request it made."""
         kind = self.deployments.wait(flow_run, WAITING, within_seconds=within_seconds)
         assert kind in WAITING, self.flow_run(flow_run)["state"]["message"]
@@ -139,7 +139,7 @@ class Stage:
         run = self.flow_run(flow_run)["parameters"]["run"]
         return self.state(run).rollbacks[tag.removeprefix("rollback:")]
 
-    def ended(self, flow_run: str, *, within_seconds: float = 120) -> tuple[str, str]:
+    def ended(self, flow_run: str, *, within_seconds: float = 300) -> tuple[str, str]:
         """(type, message) of the state the run ended in."""
         kind = self.deployments.wait(flow_run, within_seconds=within_seconds)
         return kind, str(self.flow_run(flow_run)["state"]["message"])
@@ -204,7 +204,7 @@ class Engine:
         return identity, self.stage.suspended(str(identity))
 
 
-def until(true, *, within_seconds: float = 60):
+def until(true, *, within_seconds: float = 180):
     """Polls until `true()` is, and answers what it gave."""
     ends = time.monotonic() + within_seconds
     while time.monotonic() < ends:

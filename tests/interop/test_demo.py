@@ -11,7 +11,7 @@ import pytest
 from lakemark.sandbox import processes, state
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_the_demo_brings_both_back(tmp_path):
     home = tmp_path / "demo"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LAKEMARK_")}

@@ -44,7 +44,7 @@ class Browser:
         found = self.ask("POST", "/elements", {"using": "xpath", "value": xpath})
         return [one[ELEMENT] for one in found]
 
-    def find(self, xpath, *, within_seconds=90):
+    def find(self, xpath, *, within_seconds=240):
         """The first element that is there and shown."""
         ends = time.monotonic() + within_seconds
         while time.monotonic() < ends:
@@ -59,7 +59,7 @@ class Browser:
         raise AssertionError(f"no {xpath} on {self.ask('GET', '/url')}: {self.text()[:3000]}")
 
     def click(self, xpath):
-        ends = time.monotonic() + 60
+        ends = time.monotonic() + 240
         while True:
             try:
                 return self.ask("POST", f"/element/{self.find(xpath)}/click", {})
@@ -68,7 +68,7 @@ class Browser:
                     raise
                 time.sleep(0.2)
 
-    def press_until_gone(self, xpath, *, within_seconds=120, patience_seconds=15):
+    def press_until_gone(self, xpath, *, within_seconds=300, patience_seconds=15):
         """Clicks, and again where it is still shown after `patience_seconds`: as where a page tells of an error and stays."""
         ends = time.monotonic() + within_seconds
         while self.shows(xpath):
@@ -90,7 +90,7 @@ class Browser:
 
     def type(self, xpath, text):
         """Types, and sees that it stands there: a page that is drawn anew meanwhile forgets what came before."""
-        ends = time.monotonic() + 60
+        ends = time.monotonic() + 240
         while True:
             one = self.find(xpath)
             try:
@@ -129,7 +129,7 @@ def call(port, method, path, body=None):
     )
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with direct.open(asked, timeout=120) as answer:
+        with direct.open(asked, timeout=240) as answer:
             return json.loads(answer.read())["value"]
     except urllib.error.HTTPError as error:
         with error:
@@ -143,7 +143,7 @@ def browsing(folder: Path, *, chromium: str, driver: str):
     with (folder / "chromedriver.log").open("wb") as log:
         process = subprocess.Popen([driver, f"--port={port}"], stdout=log, stderr=subprocess.STDOUT)
     try:
-        ends = time.monotonic() + 60
+        ends = time.monotonic() + 240
         while loopback.is_free(port):
             assert process.poll() is None, "ChromeDriver ended"
             assert time.monotonic() < ends, "ChromeDriver does not start"
@@ -157,4 +157,4 @@ def browsing(folder: Path, *, chromium: str, driver: str):
             call(port, "DELETE", f"/session/{session}")
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=180)

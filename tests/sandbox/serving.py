@@ -40,7 +40,7 @@ class Server:
     def end(self, how: signal.Signals) -> None:
         self.http.close()
         self.process.send_signal(how)
-        self.process.wait(30)
+        self.process.wait(180)
         assert self.process.stdout is not None
         self.process.stdout.close()
 

@@ -159,7 +159,7 @@ def test_an_upload_cut_off_is_no_object(server: Server, repository: Repository):
     assert repository.upload("main", "after", b"x").status_code == 201
     assert repository.paths("main") == ["after"]
     incoming = server.directory / "incoming"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while list(incoming.iterdir()) and time.monotonic() < deadline:
         repository.paths("main")
     assert list(incoming.iterdir()) == []

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("lakefs-program")
 
 def run(directory: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     program = [sys.executable, "-m", "lakemark.sandbox.lakefs", "--dir", str(directory), "--port", "0"]
-    return subprocess.run(program, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(program, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_it_starts_empty_and_ends_on_sigterm(tmp_path: Path):

@@ -42,7 +42,7 @@ def bystander():
     process.wait()
 
 
-def until(true, seconds=30):
+def until(true, seconds=180):
     deadline = time.monotonic() + seconds
     while not (found := true()):
         assert time.monotonic() < deadline, "waited in vain"

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from lakemark.errors import Misconfigured
 from lakemark.sandbox import credentials, loopback, prefect, processes, roster, services
 
-pytestmark = [pytest.mark.xdist_group("services"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("services"), pytest.mark.timeout(1500)]
 
 FLOW = """
 import json, os, time
@@ -87,7 +87,7 @@ def probe(plan, running, home):
     deployment = api._origin().ask("GET", "/api/deployments/name/probe/probe").json()["id"]
     answer = home / "answer.json"
     api._change(f"/deployments/{deployment}/create_flow_run", {"parameters": {"answer": str(answer)}})
-    return json.loads(until(lambda: answer.exists() and answer.read_text(), seconds=120))
+    return json.loads(until(lambda: answer.exists() and answer.read_text(), seconds=300))
 
 
 def until(true, seconds):
@@ -148,7 +148,7 @@ def test_prefect_asks_for_its_password_and_its_pages_know_the_address(plan, runn
     )
     request.add_header("Access-Control-Request-Method", "GET")
     with pytest.raises(urllib.error.HTTPError, match="400") as refused:
-        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10)
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=120)
     refused.value.close()
 
 
@@ -227,7 +227,7 @@ def test_down_ends_every_process_frees_every_port_and_nothing_else(plan, running
     api = roster.api(plan)
     deployment = api._origin().ask("GET", "/api/deployments/name/probe/probe").json()["id"]
     api._change(f"/deployments/{deployment}/create_flow_run", {"parameters": {"answer": str(answer)}})
-    run = json.loads(until(lambda: answer.exists() and answer.read_text(), seconds=120))["pid"]
+    run = json.loads(until(lambda: answer.exists() and answer.read_text(), seconds=300))["pid"]
     assert processes.identify(run) is not None
 
     ended = services.down(plan.directory)

@@ -122,7 +122,7 @@ def plain(folder, step, **files):
     return path
 
 
-def until(condition, *, seconds=60):
+def until(condition, *, seconds=180):
     """Polls."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -16,7 +16,7 @@ from tests.services.world import RUN, World
 OTHER = "other"
 
 
-def until(holds, *, seconds=30):
+def until(holds, *, seconds=180):
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "it never came to be"
@@ -34,7 +34,7 @@ class Held:
 
     def put(self, *given, **more):
         self.asked += 1
-        assert self.go.wait(60)
+        assert self.go.wait(600)
         if self.error is not None:
             raise self.error
         return self._put(*given, **more)

@@ -37,7 +37,7 @@ def test_all_processes_of_a_job_resume_at_once(yard):
         processes = [context.Process(target=prologue, args=(yard.home, barrier, answers)) for _ in range(5)]
         for process in processes:
             process.start()
-        assert [answers.get(timeout=60) for _ in processes] == ["checkpoint-20"] * 5
+        assert [answers.get(timeout=240) for _ in processes] == ["checkpoint-20"] * 5
         for process in processes:
             process.join()
         assert sorted(os.listdir(yard.home / "fresh")) == ["checkpoint-20"]

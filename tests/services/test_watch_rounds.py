@@ -20,7 +20,7 @@ AT = datetime(2026, 11, 26, 12, tzinfo=UTC)
 STATE = Path("/home/ledger.watch.json")
 
 
-def until(holds, *, seconds=30):
+def until(holds, *, seconds=180):
     """Polls; a test that waits in vain fails."""
     end = time.monotonic() + seconds
     while not holds():
@@ -106,7 +106,7 @@ def test_what_was_asked_for_meanwhile_is_done_after():
 
     def work(parts):
         seen.append(parts)
-        go.wait(30)
+        go.wait(180)
         return Done()
 
     with running(work) as (one, _):
@@ -265,7 +265,7 @@ class Beside:
 
     def __exit__(self, *_):
         self.service.stop()
-        self._thread.join(60)
+        self._thread.join(180)
         assert not self._thread.is_alive()
 
 
@@ -383,7 +383,7 @@ def test_what_is_not_done_within_the_grace_is_abandoned(world):
     go = threading.Event()
     with Beside(world, grace=timedelta(seconds=0.05)) as beside:
         until(lambda: idle(beside))
-        beside.service._moved._work = lambda _: go.wait(60) and Done()
+        beside.service._moved._work = lambda _: go.wait(600) and Done()
         beside.service._moved.ask()
         until(lambda: beside.service._moved.busy_since is not None)
     assert beside.whole is False
@@ -397,7 +397,7 @@ def test_slow_stores_do_not_keep_commits_waiting(world):
     with Beside(world) as beside:
         until(lambda: idle(beside))
         real = beside.watch.site.tiers["warm"].put
-        beside.watch.site.tiers["warm"].put = lambda *given, **more: go.wait(60) and real(*given, **more)
+        beside.watch.site.tiers["warm"].put = lambda *given, **more: go.wait(600) and real(*given, **more)
         trainer = world.trainer()
         for step in (100, 200, 300):
             trainer.save(step)
@@ -421,7 +421,7 @@ def test_a_slow_tier_keeps_new_saves_from_no_other(world, slow):
     with Beside(world) as beside:
         until(lambda: idle(beside))
         real = beside.watch.site.tiers[slow].put
-        beside.watch.site.tiers[slow].put = lambda *given, **more: go.wait(60) and real(*given, **more)
+        beside.watch.site.tiers[slow].put = lambda *given, **more: go.wait(600) and real(*given, **more)
         trainer = world.trainer()
         for count, step in enumerate((100, 200, 300), start=1):
             trainer.save(step)
