@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Final
@@ -74,8 +75,14 @@ BUILT_IN: Final[tuple[Family, ...]] = (
 
 def third_party() -> Iterator[Guarded]:
     """Those of the entry-point group `lakemark.formats`. Raises Misconfigured for one that can't be loaded."""
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+    for entry in _declared(tuple(sys.path)):
         yield Guarded(entry.name, _loaded(entry))
+
+
+@lru_cache(maxsize=1)
+def _declared(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """By name. Looked up once for each `sys.path`: it reads what every installed package says of itself."""
+    return tuple(sorted(entry_points(group=GROUP), key=lambda entry: entry.name))
 
 
 def _loaded(entry: EntryPoint) -> Family:
