@@ -110,7 +110,7 @@ def judge_commit(scene, *, died):
 def judge_drop(scene, *, died):
     store = scene.store()
     store.clean()
-    if store.holds(scene.checkpoint):
+    if store.holds(scene.checkpoint.record.id):
         assert died
         assert store.verify(scene.checkpoint, progress=QUIET) == ()
         store.drop(scene.checkpoint, now=NOW)
@@ -122,11 +122,11 @@ def judge_unshare(scene, *, died):
     store = scene.store()
     store.clean()
     assert store.verify(scene.checkpoint, progress=QUIET) == ()
-    assert store.changed(scene.checkpoint) == ()
-    store.unshare(scene.checkpoint, progress=QUIET)
+    assert store.changed(scene.checkpoint.record.id) == ()
+    store.unshare(scene.checkpoint.record.id, progress=QUIET)
     (scene.out / "weights.bin").write_bytes(b"x" * 100_000)
     assert store.verify(scene.checkpoint, progress=QUIET) == ()
-    assert store.changed(scene.checkpoint) == ()
+    assert store.changed(scene.checkpoint.record.id) == ()
 
 
 class Cold:
@@ -161,7 +161,7 @@ class Cold:
 def judge_put(scene, *, died):
     store = scene.store()
     listed = store.records().records
-    assert bool(listed) == store.holds(scene.checkpoint)
+    assert bool(listed) == store.holds(scene.checkpoint.record.id)
     assert listed or died
     if listed:
         assert store.verify(scene.checkpoint, progress=QUIET) == ()
@@ -174,7 +174,7 @@ def judge_put(scene, *, died):
 
 def judge_removal(scene, *, died, others=()):
     store = scene.store()
-    if store.holds(scene.checkpoint):
+    if store.holds(scene.checkpoint.record.id):
         assert store.verify(scene.checkpoint, progress=QUIET) == ()
     store.drop(scene.checkpoint, now=NOW)
     for days in (1, 2, 3):
@@ -230,7 +230,7 @@ def main():
         ),
         "unshare": (
             lambda place: with_checkpoint(Hot(place)),
-            lambda scene: scene.store().unshare(scene.checkpoint, progress=QUIET),
+            lambda scene: scene.store().unshare(scene.checkpoint.record.id, progress=QUIET),
             judge_unshare,
         ),
         "put": (Cold, Cold.put, judge_put),

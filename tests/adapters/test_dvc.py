@@ -165,7 +165,7 @@ def test_object_names_that_lie_are_found_before_anything_is_overwritten(cold, ro
     with pytest.raises(Corrupt, match="kept under the name"):
         cold.put(lying, source({"mine": b"mine!"}), now=NOW, progress=QUIET)
     assert sound(cold, victim)
-    assert not cold.holds(checkpoint)
+    assert not cold.holds(checkpoint.record.id)
 
 
 class Forgetful(DirectoryBlobs):
@@ -204,7 +204,7 @@ def test_bytes_that_rot_at_once_are_never_recorded(root):
     with pytest.raises(Corrupt, match="right after it was written"):
         put(store)
     assert store.records().records == ()
-    assert not store.holds(checkpoint_of())
+    assert not store.holds(checkpoint_of().record.id)
 
 
 class Unreadable(DirectoryBlobs):
@@ -738,7 +738,7 @@ def test_a_reader_that_began_before_the_drop_may_end(cold, root):
     one, *rest = checkpoint.manifest.regular
     reader.open(checkpoint, one).close()
     cold.drop(checkpoint, now=NOW)
-    assert not reader.holds(checkpoint)
+    assert not reader.holds(checkpoint.record.id)
     for file in rest:
         with reader.open(checkpoint, file) as stream:
             assert stream.read() == CONTENTS[file.path]
@@ -755,7 +755,7 @@ def test_a_shared_place_is_identified_and_never_deleted_from(root):
     shared = store_at(root, shared=True)
     checkpoint = put(shared)
     shared.drop(checkpoint, now=NOW)
-    assert not shared.holds(checkpoint)
+    assert not shared.holds(checkpoint.record.id)
     assert shared.collect(now=NOW + 1000 * HOUR, grace=HOUR, needed=[]) == 0
     assert object_path(root, checkpoint, "weights.bin").exists()
     assert (root / "theirs").read_text() == "theirs"
@@ -802,7 +802,7 @@ def test_a_drop_that_died_keeps_no_twin_waiting(cold, root):
     )
     assert sound(cold, put(cold, step=2))
     assert cold.collect(now=NOW + HOUR, grace=HOUR, needed=[]) == 0
-    assert cold.holds(first)
+    assert cold.holds(first.record.id)
     assert not [name for name in files_of(root) if name.startswith(dvc_layout.DROPPED)]
 
 
@@ -886,7 +886,7 @@ def test_what_was_acknowledged_survives_power_loss(require_root, require_command
         store.drop(checkpoint, now=NOW)
         ext4.cut()
         ext4.revive()
-        assert not store.holds(checkpoint)
+        assert not store.holds(checkpoint.record.id)
 
 
 def test_room_is_looked_for_once_for_many_puts(root):

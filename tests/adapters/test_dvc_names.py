@@ -37,7 +37,7 @@ def test_two_files_with_one_name_in_one_checkpoint_are_refused_before_a_byte_is_
         put(cold, contents)
     assert told.value.exit_code == Refused.exit_code
     assert told.value.as_json()["error"]["kind"] == "Refused"
-    assert not cold.holds(checkpoint_of(contents))
+    assert not cold.holds(checkpoint_of(contents).record.id)
     assert cold.claimed().records == ()
     assert not (root / "files").exists()
     put(cold, {"a": ONE, "b": ONE})
@@ -57,7 +57,7 @@ def test_another_record_s_file_is_never_written_over(cold, root, known):
         other = replace(other, objects=put(elsewhere, contents, step=2).objects)
     with pytest.raises(NameTaken, match=MD5):
         cold.put(other, source(contents), now=NOW, progress=QUIET)
-    assert not cold.holds(other)
+    assert not cold.holds(other.record.id)
     assert cold.claimed().records == (mine.record.id,)
     assert sound(cold, mine)
     cold.collect(now=NOW + 100 * HOUR, grace=HOUR, needed=[mine])
@@ -208,7 +208,7 @@ def test_its_bytes_are_read_by_the_names_the_ledger_knows(root, spoiled):
 
 def test_a_put_writes_it_anew(root, spoiled):
     store = store_at(root)
-    assert not store.holds(spoiled)
+    assert not store.holds(spoiled.record.id)
     again = store.put(replace(spoiled, objects={}), source(CONTENTS), now=NOW, progress=QUIET)
     assert again.objects == spoiled.objects
     assert sound(store, spoiled)

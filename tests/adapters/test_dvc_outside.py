@@ -74,7 +74,7 @@ def test_a_claim_that_was_changed_is_damage_and_leads_nowhere(cold, root, tmp_pa
     other = store_at(root)
     damage = other.verify(kept, progress=QUIET)
     assert dvc_layout.claim_key(kept.record.id) in {one.path for one in damage}
-    assert not other.holds(kept)
+    assert not other.holds(kept.record.id)
     cold.drop(gone, now=NOW)
     # Whose directory object is whose is not looked at for each of a hundred thousand claims: its members stay either way.
     with nullcontext() if how is with_another_directory else pytest.raises(Corrupt, match="can't be read"):
@@ -125,7 +125,7 @@ def test_strangers_among_the_names_are_passed_over_and_told(cold, root):
     assert sorted(strangers) == list(cold.strangers())
     assert cold.due(now=NOW + FAR, grace=HOUR)
     assert cold.collect(now=NOW + FAR, grace=HOUR, needed=[kept]) > 0
-    assert not cold.holds(gone)
+    assert not cold.holds(gone.record.id)
     assert cold.claimed().records == cold.records().records == (kept.record.id,)
     assert sound(cold, put(cold, OTHER))
     assert all((root / name).exists() for name in strangers)

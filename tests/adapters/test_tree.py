@@ -72,13 +72,13 @@ def leftovers(store):
 
 def test_the_default_links_on_one_file_system(hot, out):
     checkpoint = commit(hot, out)
-    assert (hot.path(checkpoint) / "weights.bin").stat().st_ino == (out / "weights.bin").stat().st_ino
+    assert (hot.path(checkpoint.record) / "weights.bin").stat().st_ino == (out / "weights.bin").stat().st_ino
 
 
 def test_copies_are_read_only_files_of_our_own(tmp_path, out):
     hot = hot_at(tmp_path / "hot", landing="copy")
     (out / "rng").chmod(0o750)
-    tree = hot.path(commit(hot, out))
+    tree = hot.path(commit(hot, out).record)
     assert (tree / "weights.bin").stat().st_ino != (out / "weights.bin").stat().st_ino
     assert stat.S_IMODE((tree / "weights.bin").stat().st_mode) == 0o444
     assert stat.S_IMODE((tree / "rng").stat().st_mode) == 0o550
@@ -106,7 +106,7 @@ def test_members_are_all_that_lands(hot, out):
     landed = hot.land(out / "50", quiet_seconds=0, roles={}, progress=QUIET, members=[out / "rng", out / "50_gda"])
     record = record_for(landed.manifest, run="run", timeline=1, step=50, saved_at=NOW, node="node-a")
     assert hot.adopt(landed, record)
-    tree = hot.path(Checkpoint(record=record, manifest=landed.manifest))
+    tree = hot.path(record)
     assert sorted(str(path.relative_to(tree)) for path in tree.rglob("*")) == ["50_gda", "50_gda/array", "rng"]
 
 
@@ -121,7 +121,7 @@ def test_holes_cost_nothing(tmp_path, landing):
             file.write(b"data" * 1024)
     hot = hot_at(tmp_path / "hot", landing=landing)
     checkpoint = commit(hot, path.parent)
-    copy = hot.path(checkpoint) / "sparse.bin"
+    copy = hot.path(checkpoint.record) / "sparse.bin"
     assert copy.stat().st_size == 2**30
     assert copy.stat().st_blocks * 512 < 2**26
     assert hot.verify(checkpoint, progress=QUIET) == ()
@@ -162,7 +162,7 @@ def test_a_store_through_a_mapping_made_later_is_seen(hot, out):
     checkpoint = commit(hot, out)
     with (out / "weights.bin").open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
         mapped[0] ^= 1
-    assert [damage.suspect for damage in hot.changed(checkpoint)] == [True]
+    assert [damage.suspect for damage in hot.changed(checkpoint.record.id)] == [True]
     assert [damage.path for damage in hot.verify(checkpoint, progress=QUIET)] == ["weights.bin"]
 
 
@@ -201,9 +201,9 @@ def test_a_written_file_with_the_right_bytes_again_is_sound(hot, out):
     content = (out / "rng").read_bytes()
     checkpoint = commit(hot, out)
     (out / "rng").write_bytes(content)
-    assert [damage.suspect for damage in hot.changed(checkpoint)] == [True]
+    assert [damage.suspect for damage in hot.changed(checkpoint.record.id)] == [True]
     assert hot.verify(checkpoint, progress=QUIET) == ()
-    assert hot.changed(checkpoint) == ()
+    assert hot.changed(checkpoint.record.id) == ()
 
 
 def test_touched_files_are_read_once_and_then_known(hot, out):
@@ -211,7 +211,7 @@ def test_touched_files_are_read_once_and_then_known(hot, out):
     (out / "rng").unlink()
     marker = hot.root / ".lakemark" / "sealed" / f"{checkpoint.record.id}.json"
     before = json.loads(marker.read_bytes())["linked"]
-    assert hot.changed(checkpoint) == ()
+    assert hot.changed(checkpoint.record.id) == ()
     after = json.loads(marker.read_bytes())["linked"]
     assert before["rng"] != after["rng"]
     assert before["weights.bin"] == after["weights.bin"]
@@ -221,15 +221,15 @@ def test_unshare_refuses_what_changed(hot, out):
     checkpoint = commit(hot, out)
     (out / "rng").write_bytes(b"x")
     with pytest.raises(Corrupt):
-        hot.unshare(checkpoint, progress=QUIET)
+        hot.unshare(checkpoint.record.id, progress=QUIET)
     assert leftovers(hot) == []
-    assert (hot.path(checkpoint) / "weights.bin").stat().st_nlink == 2
+    assert (hot.path(checkpoint.record) / "weights.bin").stat().st_nlink == 2
 
 
 def test_a_damaged_tree_is_replaced_by_a_new_landing(tmp_path, out):
     hot = hot_at(tmp_path / "hot", landing="copy")
     checkpoint = commit(hot, out)
-    os.unlink(hot.path(checkpoint) / "rng")
+    os.unlink(hot.path(checkpoint.record) / "rng")
     assert hot.adopt(land(hot, out), checkpoint.record)
     assert hot.verify(checkpoint, progress=QUIET) == ()
 
@@ -239,7 +239,7 @@ def test_what_verify_finds(tmp_path, out):
     (out / "link").symlink_to("rng")
     hot = hot_at(tmp_path / "hot", landing="copy")
     checkpoint = commit(hot, out)
-    tree = hot.path(checkpoint)
+    tree = hot.path(checkpoint.record)
     flip(tree / "weights.bin", 2000)
     (tree / "rng").unlink()
     (tree / "link").unlink()
@@ -315,8 +315,8 @@ def test_a_put_beyond_capacity_is_refused(tmp_path, hot, out):
         small.put(first, lambda file: hot.open(first, file), now=NOW, progress=QUIET)
     with pytest.raises(Refused, match="`capacity` is 3001"):
         small.put(second, lambda file: hot.open(second, file), now=NOW, progress=QUIET)
-    (small.path(first) / "rng").chmod(0o644)
-    flip(small.path(first) / "weights.bin", 2000)
+    (small.path(first.record) / "rng").chmod(0o644)
+    flip(small.path(first.record) / "weights.bin", 2000)
     small.put(first, lambda file: hot.open(first, file), now=NOW, progress=QUIET)
     assert small.verify(first, progress=QUIET) == ()
 
@@ -355,9 +355,9 @@ def test_reflinks_where_the_file_system_can(require_root, require_command, tmp_p
         hot.adopt(landed, record)
         checkpoint = Checkpoint(record=record, manifest=landed.manifest)
         (out / "weights.bin").write_bytes(b"other")
-        assert hot.changed(checkpoint) == ()
+        assert hot.changed(checkpoint.record.id) == ()
         assert hot.verify(checkpoint, progress=QUIET) == ()
-        assert (hot.path(checkpoint) / "weights.bin").read_bytes() == content
+        assert (hot.path(checkpoint.record) / "weights.bin").read_bytes() == content
 
 
 @pytest.mark.parametrize("landing", ["auto", "copy"])
@@ -483,7 +483,7 @@ def test_the_same_record_adopted_by_many_at_once_is_one(hot, out):
 
 def test_a_tree_and_its_source_may_not_lie_in_one_another(hot, out):
     checkpoint = commit(hot, out)
-    for path in (hot.path(checkpoint), hot.root.parent, hot.root):
+    for path in (hot.path(checkpoint.record), hot.root.parent, hot.root):
         with pytest.raises(Refused, match="in one another"):
             land(hot, path)
 
@@ -516,7 +516,7 @@ def test_a_tree_with_right_bytes_is_sound_whatever_its_marker_says(hot, out, unm
     right = {file.path: (out / file.path).read_bytes() for file in unmarked.manifest.regular}
     with pytest.raises(Corrupt):
         hot.load(unmarked.record.id)
-    assert hot.changed(unmarked) == ()
+    assert hot.changed(unmarked.record.id) == ()
     for file in unmarked.manifest.regular:
         with hot.open(unmarked, file) as stream:
             assert stream.read() == right[file.path]
@@ -524,7 +524,7 @@ def test_a_tree_with_right_bytes_is_sound_whatever_its_marker_says(hot, out, unm
     again = hot.load(unmarked.record.id)
     assert (again.record, again.manifest) == (unmarked.record, unmarked.manifest)
     (out / "rng").write_bytes(b"in place")
-    assert [damage.path for damage in hot.changed(unmarked)] == ["rng"]
+    assert [damage.path for damage in hot.changed(unmarked.record.id)] == ["rng"]
 
 
 def test_its_wrong_bytes_are_named_and_a_put_makes_both_anew(hot, out, unmarked):
@@ -566,7 +566,7 @@ def test_put_goes_past_a_source_that_lies(hot, out, tmp_path):
     with pytest.raises(Corrupt):
         other.put(checkpoint, source({"weights.bin": b"w" * 3000, "rng": b"r"}), now=NOW, progress=QUIET)
     assert leftovers(other) == []
-    assert not other.holds(checkpoint)
+    assert not other.holds(checkpoint.record.id)
 
 
 def test_errors_of_the_system_are_ours(tmp_path):

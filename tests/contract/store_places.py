@@ -45,7 +45,7 @@ class Trees:
         return self.store("foreign")
 
     def corrupt(self, store, checkpoint, path):
-        flip(store.path(checkpoint) / path)
+        flip(store.path(checkpoint.record) / path)
 
 
 class Directories:

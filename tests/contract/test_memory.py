@@ -107,7 +107,7 @@ def hot_shelf():
         return MemoryHot(other, name="hot", node="node-a")
 
     def corrupt(checkpoint, path):
-        place = store.path(checkpoint) / path
+        place = store.path(checkpoint.record) / path
         data = disk.read(place)
         disk.write(place, bytes([data[0] ^ 1]) + data[1:])
 

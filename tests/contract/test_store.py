@@ -87,7 +87,7 @@ class Careless:
     def claim(self, ledger, *, now):
         return None
 
-    def holds(self, checkpoint):
+    def holds(self, record):
         return True
 
     def put(self, checkpoint, source, *, now, progress):

@@ -46,7 +46,7 @@ def replica(world, record, place):
 def rot(world, record, path="model.bin"):
     """Other bytes in hot, under a name the trainer has no more."""
     world.forget(100)
-    place = world.hot.path(world.hot.load(record)) / path
+    place = world.hot.path(world.hot.load(record).record) / path
     world.disk.remove(place)
     world.disk.write(place, b"rotten")
 
@@ -105,7 +105,7 @@ def test_a_source_that_is_damaged_says_so_and_nothing_is_written(world, saved):
 def test_a_linked_file_with_new_stamps_is_read_before_anybody_goes_on_without_it(world, saved):
     same = world.disk.read(OUT / "step-100" / "model.bin")
     world.disk.write(OUT / "step-100" / "model.bin", same)
-    assert world.hot.changed(world.hot.load(saved))
+    assert world.hot.changed(saved)
     assert replicate(world.site(), RUN, saved, to="warm").replicas[WARM].sound
     assert "verified" not in world.kinds()
 
@@ -192,7 +192,7 @@ def test_a_tree_without_an_entry_is_not_undone_for_one_bad_reading(world, lie):
     with_faults(world, hot={"verify": [lie]})
     sweep(world.site(), move=False)
     assert world.at(100).replicas[world.hot.place].sound
-    assert world.hot.holds(world.hot.load(world.at(100).record.id))
+    assert world.hot.holds(world.at(100).record.id)
 
 
 def test_a_linked_only_copy_is_not_given_up_for_one_bad_reading(world, saved):
@@ -209,11 +209,14 @@ def test_a_repair_without_a_right_source_takes_nothing_away(world, saved):
     digest = next(file.digest for file in world.ledger.manifest(RUN, saved).files if file.path == "model.bin")
     world.shelves["warm"].objects[digest] = b"rotten too"
     assert len(verify(world.site(), [world.state().records[saved]]).damaged) == 2
-    hot, warm = dict(files(world.disk, world.hot.path(world.hot.load(saved)))), dict(world.shelves["warm"].objects)
+    hot, warm = (
+        dict(files(world.disk, world.hot.path(world.hot.load(saved).record))),
+        dict(world.shelves["warm"].objects),
+    )
     for tier in ("hot", "warm"):
         with pytest.raises(SourceDamaged):
             replicate(world.site(), RUN, saved, to=tier)
-    assert files(world.disk, world.hot.path(world.hot.load(saved))) == hot
+    assert files(world.disk, world.hot.path(world.hot.load(saved).record)) == hot
     assert world.shelves["warm"].objects == warm
     assert saved in world.shelves["warm"].markers
 

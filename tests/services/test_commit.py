@@ -26,7 +26,7 @@ def test_commit_seals_the_very_bytes_and_remembers_them(world):
     assert found.record == made.record
     assert found.record.metrics == {"loss": 1.5}
     assert found.record.code.commit == "c"
-    sealed = world.hot.path(world.hot.load(found.record.id))
+    sealed = world.hot.path(world.hot.load(found.record.id).record)
     assert files(world.disk, sealed) == files(world.disk, path)
     assert all(world.journal.known(file) == found.record.id for file in world.disk.identities(path))
 

@@ -33,7 +33,7 @@ def saved(world):
 
 
 def tree(world, found):
-    return world.hot.path(world.hot.load(found.record.id))
+    return world.hot.path(world.hot.load(found.record.id).record)
 
 
 def damaged(world, found):
@@ -141,7 +141,7 @@ def test_a_tree_that_a_crash_left_and_that_rotted_since_is_not_taken_for_the_sav
         commit(world.site(progress=KillAt(2)), asked())
     world.restart()
     (left,) = world.hot.records().records
-    world.disk.write(world.hot.path(world.hot.load(left)) / "model.bin", b"weights of stfp 100")
+    world.disk.write(world.hot.path(world.hot.load(left).record) / "model.bin", b"weights of stfp 100")
     made = commit(world.site(), asked())
     assert world.hot.verify(world.hot.load(made.record.id), progress=world.site().progress) == ()
 
@@ -174,9 +174,7 @@ def test_damage_noted_of_a_linked_file_written_over_is_another_save(world):
     path = world.save(100)
     commit(world.site(), asked())
     world.disk.write(path / "model.bin", b"written over in place")
-    note_damage(
-        world.site(), world.at(100), world.hot.place, world.hot.changed(world.hot.load(world.at(100).record.id))
-    )
+    note_damage(world.site(), world.at(100), world.hot.place, world.hot.changed(world.at(100).record.id))
     world.sweep()
     assert sum(found.record.content != world.at(100).record.content for found in world.state().records.values()) == 1
 

@@ -389,7 +389,7 @@ def test_a_storm_of_renames(yard):
     assert yard.state().timeline == 1
     assert yard.in_hot() == {found.record.id for found in yard.state().records.values()}
     for step in range(1, 6):
-        tree = yard.site().hot.path(yard.site().hot.load(yard.at(step).record.id))
+        tree = yard.site().hot.path(yard.site().hot.load(yard.at(step).record.id).record)
         assert (tree / "model.bin").read_text() == f"weights {step}"
 
 
@@ -674,7 +674,7 @@ def test_a_left_over_tree_that_is_committed_anew_while_it_is_looked_at_stays(yar
     with pytest.raises(Killed):
         commit(yard.site(hot=hot, progress=At("commit.adopted", kill)), Commit(path=path, run=RUN, step=100))
     (record,) = yard.in_hot()
-    next(hot.path(hot.load(record)).iterdir()).unlink()
+    next(hot.path(hot.load(record).record).iterdir()).unlink()
 
     class Meanwhile(TreeStore):
         def verify(self, checkpoint, *, progress):

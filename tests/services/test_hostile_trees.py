@@ -50,7 +50,7 @@ def test_a_pipe_in_hot_keeps_nobody_waiting(yard, tmp_path, what):
     held = site.hot.load(found.record.id)
     root = site.hot.root
     places = {
-        "a file": site.hot.path(held) / "model.bin",
+        "a file": site.hot.path(held.record) / "model.bin",
         "the marker": root / ".lakemark" / "sealed" / f"{found.record.id}.json",
         "the identity": root / "lakemark-tier.json",
         "the bundle": root / ".lakemark" / "ledger.bundle",

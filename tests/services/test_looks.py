@@ -11,7 +11,6 @@ import pytest
 from lakemark.adapters.node import survey as surveying
 from lakemark.adapters.node.files import LocalFiles
 from lakemark.model.checkpoints.survey import NEWEST, FileStamp, Survey
-from lakemark.services.ledger import checkpoint
 from lakemark.services.saves import looks as looking
 from lakemark.services.saves.find import commit_run
 from lakemark.services.saves.looks import Looks
@@ -233,7 +232,7 @@ def test_all_is_read_again_every_ten_minutes(service):
 
 def test_a_record_that_lost_its_replicas_is_looked_for_where_it_was_saved(yard, service):
     found = yard.at(200)
-    weights = yard.site().hot.path(checkpoint(yard.site(), found)) / "model.bin"
+    weights = yard.site().hot.path(found.record) / "model.bin"
     weights.chmod(0o644)
     weights.unlink()
     weights.write_bytes(b"rot")

@@ -68,7 +68,7 @@ def test_both_in_one_checkpoint_stay_in_hot_for_good(world):
     assert set(world.at(100).replicas) == {world.hot.place}
     assert set(world.at(100).refused) == {WARM, COLD}
     assert world.kinds().count("replica_refused") == 2
-    assert world.hot.holds(world.hot.load(both))
+    assert world.hot.holds(both)
     held_right(world, both, {"a": ONE, "b": OTHER})
     assert all({WARM, COLD} <= set(world.state().records[one].replicas) for one in newer)
     red = said(world)

@@ -33,7 +33,7 @@ def suspect(world, step, *, node=None):
 
 
 def rot(world, step):
-    place = world.hot.path(world.hot.load(world.at(step).record.id)) / "model.bin"
+    place = world.hot.path(world.hot.load(world.at(step).record.id).record) / "model.bin"
     world.disk.remove(place)
     world.disk.write(place, b"rotten")
 

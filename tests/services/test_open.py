@@ -39,7 +39,7 @@ def test_an_only_copy_is_un_shared_before_another_attempt_may_overwrite_it(world
     expected = files(world.disk, OUT / "step-100")
     world.open(job="2")
     world.disk.write(OUT / "step-100" / "model.bin", b"overwritten in place")
-    assert files(world.disk, world.hot.path(world.hot.load(record))) == expected
+    assert files(world.disk, world.hot.path(world.hot.load(record).record)) == expected
 
 
 def test_the_same_job_is_the_same_attempt_and_another_is_not(world):

@@ -54,7 +54,7 @@ def test_what_was_right_yesterday_is_read_again_before_hot_lets_go(sunk):
     assert done.released == []
     assert places(sunk, 100) == {"hot", "warm", "cold"}
     assert not sunk.at(100).replicas[WARM].sound
-    assert sunk.site().hot.holds(sunk.hot.load(sunk.at(100).record.id))
+    assert sunk.site().hot.holds(sunk.at(100).record.id)
 
 
 def test_one_right_survivor_is_enough_and_is_named(sunk):

@@ -58,7 +58,7 @@ def test_replicate_copies_verifies_records(world, saved):
 
 def test_replicate_takes_another_source_where_the_nearest_is_rotten(world, saved):
     replicate(world.site(), RUN, saved, to="warm")
-    hot = world.hot.path(world.hot.load(saved))
+    hot = world.hot.path(world.hot.load(saved).record)
     world.disk.write(hot / "model.bin", b"rotten")
     found = replicate(world.site(), RUN, saved, to="cold")
     assert found.replicas[COLD_PLACE].sound
@@ -74,7 +74,7 @@ def test_replicate_notices_a_replica_that_is_gone(world, saved):
 
 
 def test_without_a_right_source_nothing_is_recorded(world, saved):
-    hot = world.hot.path(world.hot.load(saved))
+    hot = world.hot.path(world.hot.load(saved).record)
     world.disk.write(hot / "model.bin", b"rotten")
     with pytest.raises(SourceDamaged):
         replicate(world.site(), RUN, saved, to="warm")
@@ -254,7 +254,7 @@ def test_restore_brings_everything_back(world, saved):
 def test_restore_fails_over_file_by_file_and_records_the_damage(world, saved):
     replicate(world.site(), RUN, saved, to="warm")
     replicate(world.site(), RUN, saved, to="cold")
-    hot = world.hot.path(world.hot.load(saved))
+    hot = world.hot.path(world.hot.load(saved).record)
     expected = files(world.disk, OUT / "step-100")
     world.disk.write(hot / "model.bin", b"rotten")
     spoil(world, "warm", saved)
@@ -266,7 +266,7 @@ def test_restore_fails_over_file_by_file_and_records_the_damage(world, saved):
 
 
 def test_restore_that_finds_no_right_byte_shows_nothing_and_says_what_is_damaged(world, saved):
-    hot = world.hot.path(world.hot.load(saved))
+    hot = world.hot.path(world.hot.load(saved).record)
     world.disk.write(hot / "model.bin", b"rotten")
     with pytest.raises(SourceDamaged):
         restore(world.site(), RUN, saved, to=OUT.with_name("back"))
@@ -309,7 +309,7 @@ def test_an_overwritten_linked_file_makes_its_replica_suspect_and_another_serves
     replicate(world.site(), RUN, saved, to="warm")
     expected = files(world.disk, OUT / "step-100")
     world.disk.write(OUT / "step-100" / "model.bin", b"the next one, in place")
-    assert world.hot.changed(world.hot.load(saved))
+    assert world.hot.changed(saved)
     world.sweep()
     replica = world.state().records[saved].replicas[world.hot.place]
     assert not replica.sound

@@ -91,7 +91,7 @@ def test_a_linked_replica_that_is_the_only_copy_is_copied_before_training_may_ov
     expected = files(world.disk, OUT / "step-100")
     resume(world.site(), RUN, to=OUT, job="7")
     world.disk.write(OUT / "step-100" / "model.bin", b"overwritten in place")
-    assert files(world.disk, world.hot.path(world.hot.load(record))) == expected
+    assert files(world.disk, world.hot.path(world.hot.load(record).record)) == expected
 
 
 def test_an_only_copy_that_was_overwritten_already_does_not_stop_the_training(world):

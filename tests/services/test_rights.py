@@ -63,7 +63,7 @@ def test_in_hot_nobody_reads_who_could_not_before(yard, private, landing):
     before = rights(private)
     record = commit(site, Commit(path=private, run=RUN, step=1)).record.id
     require_as_private(site, record, before)
-    site.hot.unshare(site.hot.load(record), progress=site.progress)
+    site.hot.unshare(record, progress=site.progress)
     require_as_private(site, record, before)
     replicate(site, RUN, record, to="warm")
     site.hot.drop(site.hot.load(record), now=site.now())
@@ -74,7 +74,7 @@ def test_in_hot_nobody_reads_who_could_not_before(yard, private, landing):
 
 
 def require_as_private(site, record, before):
-    for path, mode in rights(site.hot.path(site.hot.load(record))).items():
+    for path, mode in rights(site.hot.path(site.hot.load(record).record)).items():
         assert int(mode, 8) & ~0o700 & ~int(before[path], 8) == 0, (path, mode)
 
 

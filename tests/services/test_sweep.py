@@ -538,3 +538,29 @@ def test_a_store_out_of_reach_is_asked_once_in_a_pass(world):
     told = [one.what for one in swept.pending if "warm" in one.what or "warm" in one.why]
     assert len(told) == len(set(told)), "each thing is said once"
     assert sum(what == "tier warm" for what in told) == 1
+
+
+class CountingLedger(MemoryLedger):
+    """Counts the manifests that are read of it."""
+
+    manifests = 0
+
+    def manifest(self, run, record):
+        self.manifests += 1
+        return super().manifest(run, record)
+
+
+@pytest.mark.parametrize("move", [True, False])
+def test_an_idle_sweep_over_linked_records_reads_no_manifest(world, move):
+    world.ledger = CountingLedger()
+    world.policies = replace(world.policies, residence={})
+    world.open()
+    world.saves(*range(100, 2500, 100))
+    world.sweep()
+    place = world.hot.place
+    linked = [one for one in world.state().records.values() if place in one.replicas and one.replicas[place].linked]
+    assert len(linked) == 24
+    sweep(world.site(), move=move)
+    world.ledger.manifests = 0
+    world.clock.wait(minutes=1)
+    assert (sweep(world.site(), move=move).said, world.ledger.manifests) == ([], 0)

@@ -27,7 +27,7 @@ def test_what_the_trainer_still_holds_is_not_dropped_for_room(yard):
     policies = replace(site.policies, retention={"default": RetentionPolicy(keep_last=1)}, min_keep=1, residence={})
     full = replace(site, hot=hot, tiers={"hot": hot}, policies=policies)
     first = yard.at(10).record.id
-    sealed = hot.path(hot.load(first))
+    sealed = hot.path(hot.load(first).record)
     assert {file.stat().st_nlink for file in sealed.iterdir()} == {2}
     assert sweep(full, find=False).thinned == []
     assert sealed.is_dir()

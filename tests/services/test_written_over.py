@@ -44,7 +44,7 @@ def lightning(step):
 
 def contents(yard, step):
     site = yard.site()
-    tree = site.hot.path(site.hot.load(yard.at(step).record.id))
+    tree = site.hot.path(site.hot.load(yard.at(step).record.id).record)
     return b"".join(path.read_bytes() for path in sorted(tree.rglob("*")) if path.is_file())
 
 

@@ -55,7 +55,7 @@ class Bench:
         return Checkpoint(record=record, manifest=landed.manifest, entry=entry), landed
 
     def sound(self, checkpoint: Checkpoint) -> bool:
-        return not self.store.changed(checkpoint) and not self.store.verify(checkpoint, progress=Quiet())
+        return not self.store.changed(checkpoint.record.id) and not self.store.verify(checkpoint, progress=Quiet())
 
 
 class Meddler(Quiet):
@@ -90,13 +90,14 @@ def _lands_whole(bench: Bench) -> None:
     require(abs(landed.newest_mtime.timestamp() - newest / 1e9) < 1, f"newest_mtime is {landed.newest_mtime}")
     require(_looks(path) == before, "landing changed the trainer's files")
     require(bench.store.load(checkpoint.record.id) == checkpoint, "load answers another record, manifest or entry")
-    tree = bench.store.path(checkpoint)
+    tree = bench.store.path(checkpoint.record)
     require(
         (tree / "link").is_symlink() and (tree / "void/deep").is_dir(), "the sealed tree lacks the link or directory"
     )
     bench.store.drop(checkpoint, now=bench.now)
     require(_looks(path) == before, "dropping changed the trainer's files")
-    raises(lambda: bench.store.path(checkpoint), NotFound, "the path of what was dropped")
+    raises(lambda: bench.store.path(checkpoint.record), NotFound, "the path of what was dropped")
+    raises(lambda: bench.store.changed(checkpoint.record.id), NotFound, "a look at what was dropped")
     raises(lambda: bench.store.load(checkpoint.record.id), NotFound, "loading what was dropped")
     require(not bench.store.full(), "a store that just landed something says that it is full")
 
@@ -218,7 +219,7 @@ def _knows_linked_files(bench: Bench) -> None:
         checkpoint, landed = bench.commit(path)
         deed(path)
         expected = healthy or not landed.linked
-        found = bench.store.changed(checkpoint)
+        found = bench.store.changed(checkpoint.record.id)
         require(not found if expected else found, f"after the trainer's file was {name}, changed answers {found}")
         damage = bench.store.verify(checkpoint, progress=Quiet())
         require(not damage if expected else damage, f"after the trainer's file was {name}, verify answers {damage}")
@@ -231,8 +232,11 @@ def _unshares(bench: Bench) -> None:
     contents = contents_of()
     path = bench.save(contents)
     checkpoint, landed = bench.commit(path)
-    require(bench.store.unshare(checkpoint, progress=Quiet()) == landed.linked, "unshare does not say what it found")
-    require(not bench.store.unshare(checkpoint, progress=Quiet()), "unsharing twice finds linked files twice")
+    require(
+        bench.store.unshare(checkpoint.record.id, progress=Quiet()) == landed.linked,
+        "unshare does not say what it found",
+    )
+    require(not bench.store.unshare(checkpoint.record.id, progress=Quiet()), "unsharing twice finds linked files twice")
     _overwrite(path / "weights.bin")
     require(bench.sound(checkpoint), "an unshared checkpoint is damaged by the trainer's write")
     require_bytes(bench.store, checkpoint, contents)

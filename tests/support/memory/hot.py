@@ -212,8 +212,8 @@ class MemoryHot:
                 del self._tier.landings[token]
             return len(dead)
 
-    def holds(self, checkpoint: Checkpoint) -> bool:
-        return checkpoint.record.id in self._tier.sealed
+    def holds(self, record: str) -> bool:
+        return record in self._tier.sealed
 
     def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
         self._require_ours()
@@ -233,7 +233,7 @@ class MemoryHot:
     def open(
         self, checkpoint: Checkpoint, file: File, *, start: int = 0, length: int | None = None
     ) -> AbstractContextManager[BinaryIO]:
-        data = self.disk.read(self.path(checkpoint) / file.path)
+        data = self.disk.read(self.path(checkpoint.record) / file.path)
         return io.BytesIO(data[start:] if length is None else data[start : start + length])
 
     def verify(self, checkpoint: Checkpoint, *, progress: Progress) -> tuple[Damage, ...]:
@@ -245,29 +245,29 @@ class MemoryHot:
             progress.advance(checkpoint.manifest.size_bytes)
             return tuple(damage for damage in found if damage is not None)
 
-    def changed(self, checkpoint: Checkpoint) -> tuple[Damage, ...]:
+    def changed(self, record: str) -> tuple[Damage, ...]:
         with self.disk.lock:
-            sealed = self._tier.sealed.get(checkpoint.record.id)
+            sealed = self._tier.sealed.get(record)
             if sealed is None:
-                return all_missing(checkpoint.manifest)
-            tree = self.path(checkpoint)
+                raise self._absent(record)
+            tree = self._tree(sealed.checkpoint.record)
             return tuple(
                 Damage(path=path, why="was written after it was sealed", suspect=True)
                 for path, known in sealed.linked.items()
                 if self.disk.inode(tree / path).known != known
             )
 
-    def unshare(self, checkpoint: Checkpoint, *, progress: Progress) -> bool:
+    def unshare(self, record: str, *, progress: Progress) -> bool:
         with self.disk.lock:
-            sealed = self._tier.sealed.get(checkpoint.record.id)
+            sealed = self._tier.sealed.get(record)
             if sealed is None or not sealed.linked:
                 return False
             if self.full():
                 raise NoRoom(f"{self.name} has no room for copies", advice="Make room there.")
-            damages = self.verify(checkpoint, progress=progress)
+            damages = self.verify(sealed.checkpoint, progress=progress)
             if damages:
                 raise Corrupt(f"{self.name}: {damages[0].path!r} {damages[0].why}", advice="Take another replica.")
-            tree = self.path(checkpoint)
+            tree = self._tree(sealed.checkpoint.record)
             for path in sealed.linked:
                 node = self.disk.inode(tree / path)
                 self.disk.remove(tree / path)
@@ -275,18 +275,18 @@ class MemoryHot:
             sealed.linked = {}
             return True
 
-    def path(self, checkpoint: Checkpoint) -> Path:
-        if not self.holds(checkpoint):
+    def path(self, record: Record) -> Path:
+        if not self.holds(record.id):
             raise NotFound(
-                f"{self.name} of {self.place.node} does not hold {checkpoint.record.id[:12]}",
+                f"{self.name} of {self.place.node} does not hold {record.id[:12]}",
                 advice="`lakemark show` says which replicas there are.",
             )
-        return self._tree(checkpoint.record)
+        return self._tree(record)
 
     def load(self, record: str) -> Checkpoint:
         sealed = self._tier.sealed.get(record)
         if sealed is None:
-            raise NotFound(f"{self.name} does not hold {record[:12]}", advice="See `lakemark ls`.")
+            raise self._absent(record)
         return sealed.checkpoint
 
     def drop(self, checkpoint: Checkpoint, *, now: datetime) -> int:
@@ -341,6 +341,9 @@ class MemoryHot:
 
     def recorded(self) -> frozenset[str]:
         return frozenset(self._tier.recorded & self._tier.sealed.keys())
+
+    def _absent(self, record: str) -> NotFound:
+        return NotFound(f"{self.name} does not hold {record[:12]}", advice="See `lakemark ls`.")
 
     def _require_ours(self) -> None:
         if self._tier.identity is None:

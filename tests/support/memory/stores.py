@@ -77,9 +77,9 @@ class MemoryStore:
             )
             return shelf.identity
 
-    def holds(self, checkpoint: Checkpoint) -> bool:
+    def holds(self, record: str) -> bool:
         with self._reached() as shelf:
-            return checkpoint.record.id in shelf.markers
+            return record in shelf.markers
 
     def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
         manifest = checkpoint.manifest

@@ -92,10 +92,10 @@ def contents_of() -> dict[str, bytes]:
 def _stores_whole(shelf: StoreUnderCheck) -> None:
     contents = contents_of()
     checkpoint = shelf.checkpoint(contents)
-    require(not shelf.store.holds(checkpoint), "it holds what was never put")
+    require(not shelf.store.holds(checkpoint.record.id), "it holds what was never put")
     kept, stored = shelf.put(checkpoint, contents)
     try:
-        require(shelf.store.holds(kept), "it does not hold what was put")
+        require(shelf.store.holds(kept.record.id), "it does not hold what was put")
         require(stored.verified_at == shelf.now, f"verified_at is {stored.verified_at}, not the time handed in")
         require(stored.written_bytes > 0, "it says that it wrote nothing")
         require_bytes(shelf.store, kept, contents)
@@ -116,10 +116,10 @@ def _is_there_for_others(shelf: StoreUnderCheck) -> None:
     other = shelf.again()
     try:
         require(other.identity() == shelf.store.identity(), "another process reads another identity")
-        require(other.holds(kept), "another process does not find what was put")
+        require(other.holds(kept.record.id), "another process does not find what was put")
         require_bytes(other, kept, contents)
         other.drop(kept, now=shelf.now)
-        require(not shelf.store.holds(kept), "it still holds what another process dropped")
+        require(not shelf.store.holds(kept.record.id), "it still holds what another process dropped")
     finally:
         shelf.drop(kept)
 
@@ -145,7 +145,7 @@ def _refuses_wrong_bytes(shelf: StoreUnderCheck) -> None:
     try:
         for name, wrong in wrongs.items():
             raises(lambda wrong=wrong: shelf.put(checkpoint, wrong), Corrupt, f"putting {name} bytes")  # type: ignore[misc]
-            require(not shelf.store.holds(checkpoint), f"it holds the checkpoint after a put of {name} bytes")
+            require(not shelf.store.holds(checkpoint.record.id), f"it holds the checkpoint after a put of {name} bytes")
             require(checkpoint.record.id not in shelf.store.records().records, f"it lists it after {name} bytes")
         kept, _ = shelf.put(checkpoint, contents)
         require_bytes(shelf.store, kept, contents)
@@ -174,7 +174,7 @@ def _drops(shelf: StoreUnderCheck) -> None:
     contents = contents_of()
     kept, _ = shelf.put(shelf.checkpoint(contents), contents)
     shelf.drop(kept)
-    require(not shelf.store.holds(kept), "it still holds what was dropped")
+    require(not shelf.store.holds(kept.record.id), "it still holds what was dropped")
     for listing in (shelf.store.records(), shelf.store.claimed()):
         require(kept.record.id not in listing.records, "it still lists what was dropped")
     file = kept.manifest.regular[0]
@@ -266,7 +266,7 @@ def _refuses_places_not_its_own(shelf: StoreUnderCheck) -> None:
         require(not other.records().complete, "the listing of a place without identity says it is complete")
         put = _putting(other, checkpoint, contents, now=shelf.now)
         raises(put, Refused, "putting into a place without identity")
-        require(not other.holds(checkpoint), "it holds the checkpoint after a refused put")
+        require(not other.holds(checkpoint.record.id), "it holds the checkpoint after a refused put")
         require(other.claim(shelf.ledger, now=shelf.now).ledger == shelf.ledger, "an empty place can't be claimed")
     if shelf.foreign is not None:
         stranger = shelf.foreign()

@@ -13,7 +13,7 @@ from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.model.checkpoints.record import Record
 from lakemark.model.values.canonical import JSON
 from lakemark.ports.files import KnownFile
-from lakemark.ports.store import Checkpoint, CheckpointStore, Damage
+from lakemark.ports.store import CheckpointStore, Damage
 from lakemark.ports.work import Progress
 
 
@@ -97,13 +97,16 @@ class SealedTrees(Protocol):
     unlinked or renamed is healthy.
     """
 
-    def changed(self, checkpoint: Checkpoint) -> tuple[Damage, ...]:
-        """A cheap look at the identity of linked files; an empty answer where all are as sealed."""
+    def changed(self, record: str) -> tuple[Damage, ...]:
+        """A cheap look at the identity of linked files; an empty answer where all are as sealed, or nothing tells how they were.
 
-    def unshare(self, checkpoint: Checkpoint, *, progress: Progress) -> bool:
+        Raises NotFound where there is no tree of that record id.
+        """
+
+    def unshare(self, record: str, *, progress: Progress) -> bool:
         """Copies linked files so that the trainer can overwrite its own; True if any was linked. Corrupt if one had changed."""
 
-    def path(self, checkpoint: Checkpoint) -> Path:
+    def path(self, record: Record) -> Path:
         """The sealed tree. Read-only to whoever asks. Raises NotFound."""
 
     def note_recorded(self, records: Iterable[str]) -> None:

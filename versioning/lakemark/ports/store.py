@@ -172,8 +172,8 @@ class Replicas(Named, Protocol):
     Raises: NotFound (`open` of what is absent), Refused (full), too.
     """
 
-    def holds(self, checkpoint: Checkpoint) -> bool:
-        """Whether the checkpoint's marker is there. Proves nothing about its bytes."""
+    def holds(self, record: str) -> bool:
+        """Whether the marker of the checkpoint of that record id is there. Proves nothing about its bytes."""
 
     def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
         """Copies the checkpoint here from `source`, verified. May go on where an interrupted put stopped."""

@@ -106,16 +106,16 @@ class DvcStore:
 
     # Copies
 
-    def holds(self, checkpoint: Checkpoint) -> bool:
-        objects = self._claimed(checkpoint.record.id)
-        keys = () if objects is None else (layout.claim_key(checkpoint.record.id), layout.object_key(objects["dir"]))
+    def holds(self, record: str) -> bool:
+        objects = self._claimed(record)
+        keys = () if objects is None else (layout.claim_key(record), layout.object_key(objects["dir"]))
         return bool(keys) and all(self.blobs.size(key) is not None for key in keys)
 
     def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
         with _own_fault():
             self._first = tier_file.require_same(self.identity(), self._first, where=self.blobs.where)
             # A replica that is there already counts once all of it was read, and where none of it is condemned or being removed.
-            objects = (self._claimed(checkpoint.record.id) or {}) if self.holds(checkpoint) else {}
+            objects = (self._claimed(checkpoint.record.id) or {}) if self.holds(checkpoint.record.id) else {}
             written = 0
             if not objects or self._marks(objects.values()) or self.verify(checkpoint, progress=progress):
                 objects, written = self._put(checkpoint, source, now=now, progress=progress)

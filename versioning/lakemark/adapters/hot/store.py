@@ -41,7 +41,7 @@ from lakemark.adapters.hot.landing import WAYS, Way, land_tree
 from lakemark.adapters.hot.marker import Sealed, linked_from, linked_json, tree_of
 from lakemark.adapters.hot.named_trees import TREE, Shelf
 from lakemark.adapters.hot.tree_files import read_tree, sealed_rights, write_tree
-from lakemark.errors import Conflict, NoRoom, NotFound, Refused, TargetDamaged, quoted
+from lakemark.errors import Conflict, Corrupt, NoRoom, NotFound, Refused, TargetDamaged, quoted
 from lakemark.model.checkpoints.manifest import File
 from lakemark.model.checkpoints.record import Record
 from lakemark.model.ledger.run import Place
@@ -201,8 +201,8 @@ class TreeStore:
 
     # Copies
 
-    def holds(self, checkpoint: Checkpoint) -> bool:
-        return self._shelf.marker(checkpoint.record.id).exists()
+    def holds(self, record: str) -> bool:
+        return self._shelf.marker(record).exists()
 
     def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
         self._require_ours()
@@ -228,17 +228,17 @@ class TreeStore:
         return Stored(verified_at=now, proof="read_back", written_bytes=manifest.size_bytes)
 
     def open(self, checkpoint: Checkpoint, file: File, *, start: int = 0, length: int | None = None) -> BinaryIO:  # noqa: ARG002
-        place = self.path(checkpoint) / file.path
+        place = self.path(checkpoint.record) / file.path
         with os_errors(place):
             stream = os.fdopen(open_regular(place), "rb", buffering=2**20)
             stream.seek(start)
             return stream
 
-    def path(self, checkpoint: Checkpoint) -> Path:
-        place = self.root / tree_of(checkpoint.record)
-        if not self.holds(checkpoint) or not place.is_dir():
+    def path(self, record: Record) -> Path:
+        place = self.root / tree_of(record)
+        if not self.holds(record.id) or not place.is_dir():
             raise NotFound(
-                f"{self.name} of {self.place.node} does not hold {checkpoint.record.id[:12]}",
+                f"{self.name} of {self.place.node} does not hold {record.id[:12]}",
                 advice="`lakemark show` says which replicas there are.",
             )
         return place
@@ -254,16 +254,20 @@ class TreeStore:
             self._shelf.renew(sealed, look.fresh)
         return tuple(look.damage)
 
-    def changed(self, checkpoint: Checkpoint) -> tuple[Damage, ...]:
-        sealed, _ = self._shelf.believed(checkpoint.record, checkpoint.manifest)
+    def changed(self, record: str) -> tuple[Damage, ...]:
+        try:
+            sealed = self._shelf.find(record)
+        except Corrupt:
+            # Without a marker nothing tells how its files were: only their bytes do.
+            return ()
         if sealed is None:
-            return _all_missing(checkpoint)
+            raise self._absent(record)
         with os_errors(self.root):
             return self._shelf.look(sealed)
 
-    def unshare(self, checkpoint: Checkpoint, *, progress: Progress) -> bool:
+    def unshare(self, record: str, *, progress: Progress) -> bool:
         self._require_ours()
-        sealed = self._shelf.find(checkpoint.record.id)
+        sealed = self._shelf.find(record)
         if sealed is None or not sealed.linked:
             return False
         shared = [file for file in sealed.manifest.regular if file.path in sealed.linked]
@@ -314,7 +318,7 @@ class TreeStore:
         """The record and manifest that the tier itself keeps: what a lost ledger is rebuilt from. Raises NotFound."""
         sealed = self._shelf.find(record)
         if sealed is None:
-            raise NotFound(f"{self.name} does not hold {record[:12]}", advice="See `lakemark ls`.")
+            raise self._absent(record)
         return sealed.checkpoint
 
     def note_recorded(self, records: Iterable[str]) -> None:
@@ -381,6 +385,9 @@ class TreeStore:
         return tuple(sorted(slot for name in names if (slot := ledger_slot(name)) is not None))
 
     # Inside
+
+    def _absent(self, record: str) -> NotFound:
+        return NotFound(f"{self.name} does not hold {record[:12]}", advice="See `lakemark ls`.")
 
     @contextmanager
     def _work(self) -> Iterator[Path]:

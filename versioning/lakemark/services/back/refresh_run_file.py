@@ -12,7 +12,6 @@ from lakemark.model.runs.timeline import usable
 from lakemark.model.values.canonical import JSON
 from lakemark.ports import RunFile, Site
 from lakemark.services.back.resume import newest_resumable
-from lakemark.services.ledger import checkpoint
 from lakemark.services.runs.open_run import write_run_file
 from lakemark.services.saves.find import directories
 from lakemark.services.saves.known_files import records_of
@@ -117,7 +116,7 @@ def _path(site: Site, state: RunState, found: RecordState) -> Path:
 
 def _sealed(site: Site, state: RunState, found: RecordState) -> Path:
     """In hot, by the name that the trainer knows it by where that is one inside the tree. Raises NotFound."""
-    tree = site.hot.path(checkpoint(site, found))
+    tree = site.hot.path(found.record)
     layout = layout_of(site, state, found, to=tree)
     return tree / layout.path.name if layout.beside else tree
 

@@ -39,7 +39,7 @@ from lakemark.services.tiers import rename
 from lakemark.services.tiers.demote import Pending, demote_all, present
 from lakemark.services.tiers.register import ready, require_named
 from lakemark.services.tiers.release import drop_released, drop_unclaimed, unfinished
-from lakemark.services.tiers.sources import note_suspect
+from lakemark.services.tiers.sources import changed, note_suspect
 from lakemark.services.tiers.store_note import note_stores
 
 AUDIT_EVERY: Final = timedelta(days=1)
@@ -171,7 +171,7 @@ def suspects_of(site: Site, run: str) -> list[str]:
     for found in [found for identity, found in records.items() if identity in linked]:
         try:
             # By identity alone: reading every linked file at each sweep would cost the disk that training saves to.
-            damages = site.hot.changed(checkpoint(site, found))
+            damages = changed(site, found)
         except LakemarkError as error:  # of one record; the others are looked at
             said.append(f"{run}@{found.record.step} in {site.hot.name} could not be looked at: {error}")
             continue

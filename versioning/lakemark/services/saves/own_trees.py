@@ -54,7 +54,7 @@ class OwnTrees:
         """The landing has become the tree of a record that it is not: its bytes are there, and nowhere else in hot."""
         source = self.taken.checkpoint(old)
         target = replace(self.taken.checkpoint(new), entry=said)
-        if not self.site.hot.holds(target):
+        if not self.site.hot.holds(target.record.id):
             self.mine.add(new.id)
         hot = self.site.hot
         hot.put(target, lambda file: hot.open(source, file), now=self.site.now(), progress=self.site.progress)
@@ -99,7 +99,7 @@ def _drop_left(own: OwnTrees) -> None:
 
 def _stands_wrong(site: Site, held: Checkpoint) -> bool:
     """Whether hot has a tree of that name whose bytes are not the checkpoint's: nothing may be kept for its sake."""
-    return site.hot.holds(held) and bool(read_back(site.hot, held, progress=site.progress).damages)
+    return site.hot.holds(held.record.id) and bool(read_back(site.hot, held, progress=site.progress).damages)
 
 
 def _acknowledged(site: Site, record: Record) -> bool:

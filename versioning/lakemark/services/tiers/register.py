@@ -17,7 +17,6 @@ from lakemark.model.values.canonical import JSON
 from lakemark.ports import CheckpointStore, Identity, Site, TierPlace
 from lakemark.services.ledger import (
     Settled,
-    checkpoint,
     place_again,
     require_identity,
     require_name,
@@ -150,7 +149,7 @@ def _gone(site: Site, state: RunState, *, last: bool) -> list[JSON]:
         {"record": found.record.id, "tier": site.hot.name, "node": site.node, "why": why}
         for found in state.records.values()
         if site.hot.place in found.replicas and _is_last(site, found) == last
-        if not site.hot.holds(checkpoint(site, found))
+        if not site.hot.holds(found.record.id)
     ]
 
 

@@ -281,7 +281,7 @@ def drop_released(site: Site, store: CheckpointStore) -> list[str]:
     ]
     listing = store.claimed() if left else Listing(records=(), complete=False)
     claimed = frozenset(listing.records if listing.complete else ())
-    there = [one for one in left if one.record.id in claimed and store.holds(_held(site, one, store.place))]
+    there = [one for one in left if one.record.id in claimed and store.holds(one.record.id)]
     # Asked anew for each: dropping takes long, and a replication may have brought it back.
     dropped = [_dropped(site, store, found) for found in there if _left(store, _now(site, found))]
     if listing.complete or not left:

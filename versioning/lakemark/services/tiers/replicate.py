@@ -31,7 +31,7 @@ from lakemark.services.ledger import (
     require_identity,
     require_writable,
 )
-from lakemark.services.tiers.sources import nearest, note_damage
+from lakemark.services.tiers.sources import changed, nearest, note_damage
 from lakemark.services.tiers.witness import Witness, read_back
 
 _TRIES: Final = 3
@@ -149,8 +149,7 @@ def _put(site: Site, found: RecordState, replica: Replica, held: Checkpoint, *, 
 def _require_read(site: Site, found: RecordState, replica: Replica, held: Checkpoint) -> None:
     """A replica that may not be what the ledger says is read whole before anybody goes on with it, or without it."""
     # The trainer may have written into a linked file since it was sealed: its identity tells, without reading.
-    changed = replica.place == site.hot.place and bool(site.hot.changed(held))
-    if changed or not replica.sound:
+    if (replica.place == site.hot.place and changed(site, found)) or not replica.sound:
         _require_sound(site, found, replica, held)
 
 

@@ -140,6 +140,15 @@ class _Asked:
     again: bool = False
 
 
+def changed(site: Site, found: RecordState) -> tuple[Damage, ...]:
+    """What looks otherwise than as it was sealed of the record's linked files in hot; every file of a tree that is gone."""
+    try:
+        return site.hot.changed(found.record.id)
+    except NotFound:
+        manifest = site.ledger.manifest(found.record.run, found.record.id)
+        return tuple(Damage(path=file.path, why="is missing", missing=True) for file in manifest.files)
+
+
 def note_suspect(site: Site, found: RecordState, place: Place, damages: Iterable[Damage]) -> None:
     """Appends that the replica at `place` may have changed, by a look that read no bytes: nobody counts on it until one did."""
     _note(site, found, place, list(damages), suspect=True)

@@ -10,7 +10,7 @@ from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.tiers.thinning import ages_at, forbidden, thinnable
 from lakemark.model.values.canonical import JSON
 from lakemark.ports import Site
-from lakemark.services.ledger import Settled, checkpoint, recorded, require_clock
+from lakemark.services.ledger import Settled, recorded, require_clock
 from lakemark.services.tiers.kept import why_kept
 from lakemark.services.tiers.release import drop_left
 
@@ -73,7 +73,7 @@ def _confirmed(site: Site) -> bool:
 
 def _gives_room(site: Site, found: RecordState) -> bool:
     try:
-        tree = site.hot.path(checkpoint(site, found))
+        tree = site.hot.path(found.record)
     except NotFound:
         return False
     # A file with another name, the trainer's, keeps its blocks when ours goes: dropping it loses a copy for nothing.

@@ -49,7 +49,7 @@ def unshare_due(site: Site, run: str, *, slower: Collection[str]) -> list[tuple[
 def _copied(site: Site, found: RecordState) -> None:
     held = checkpoint(site, found)
     with suppress(Corrupt):
-        site.hot.unshare(held, progress=site.progress)
+        site.hot.unshare(held.record.id, progress=site.progress)
     # One reading is no proof, neither that of the copying nor the next one alone.
     damages = read_back(site.hot, held, progress=site.progress).damages
     if damages:
