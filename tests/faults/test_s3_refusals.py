@@ -303,6 +303,16 @@ def test_a_refusal_that_went_by_costs_no_checksums(bucket, s3_faults):
     assert "x-amz-checksum-crc32" in {name.lower() for name in sent[-1].headers}
 
 
+def test_what_was_said_first_is_told_where_the_write_without_a_checksum_fails_too(bucket, s3_faults):
+    """Else a missing right to write plainly would be told of somebody whose request was refused for something else."""
+    s3_faults.on(faults.status(400, "InvalidRequest", "the first word"), method="PUT")
+    s3_faults.on(faults.status(403, "AccessDenied", "the second word"), method="PUT", times=None)
+    with pytest.raises(Misconfigured, match="the first word") as error:
+        bucket.create("files/x", b"x")
+    assert "second" not in str(error.value)
+    assert len(s3_faults.asked(operation="PutObject")) == 2
+
+
 def test_a_store_that_refuses_all_writes_has_no_right_checksums(bucket, s3_faults):
     s3_faults.on(faults.status(400, "InvalidRequest"), method="PUT", times=None)
     with pytest.raises(Misconfigured):
