@@ -119,7 +119,7 @@ class MemoryStore:
     ) -> AbstractContextManager[BinaryIO]:
         with self._reached() as shelf:
             data = shelf.objects.get(str(file.digest))
-            if checkpoint.record.id not in shelf.markers or data is None:
+            if data is None or not (checkpoint.released or checkpoint.record.id in shelf.markers):
                 raise NotFound(
                     f"{self.name} does not hold {file.path!r} of {checkpoint.record.id[:12]}",
                     advice="`lakemark show` says which replicas there are.",

@@ -180,6 +180,11 @@ def _drops(shelf: StoreUnderCheck) -> None:
     file = kept.manifest.regular[0]
     raises(lambda: shelf.store.open(kept, file).__enter__(), NotFound, "opening a file of what was dropped")
     require(not shelf.sound(kept), "verify finds nothing wrong with what was dropped")
+    if shelf.store.place.node is None:
+        with shelf.store.open(replace(kept, released=True), file) as stream:
+            require(
+                stream.read() == contents[file.path], "what was dropped and not collected can't be read as released"
+            )
     require(shelf.store.drop(kept, now=shelf.now) == 0, "dropping it again freed something")
 
 

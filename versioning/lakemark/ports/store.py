@@ -24,12 +24,14 @@ class Checkpoint:
     """A record with its manifest: what a store needs to know of the bytes it holds. `objects` as `Ledger.objects`.
 
     entry: what the entry that commits it says besides, as hot keeps it; empty where it was not told.
+    released: its replica in the store was let go: `open` reads what of its `objects` was not collected yet.
     """
 
     record: Record
     manifest: Manifest
     objects: Mapping[str, str] = field(default_factory=dict)
     entry: Mapping[str, JSON] = field(default_factory=dict)
+    released: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +169,8 @@ class Replicas(Named, Protocol):
     - `verify` reads every byte of every file of the manifest, and names every damaged path. It is one reading: nobody is
       blamed for what only one of them says. Only ctime changed is not damage.
     - `drop` makes the checkpoint absent before its first byte goes (marker first), leaves others that share objects whole,
-      and is a no-op where there is nothing. Shared objects go only through `Garbage.collect`, after the grace.
+      and is a no-op where there is nothing. Shared objects go only through `Garbage.collect`, after the grace; until then
+      `open` still gives them for a checkpoint that says `released`.
 
     Raises: NotFound (`open` of what is absent), Refused (full), too.
     """

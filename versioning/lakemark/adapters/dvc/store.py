@@ -373,7 +373,9 @@ class DvcStore:
         return None, wrong
 
     def _names(self, checkpoint: Checkpoint) -> Mapping[str, str] | None:
-        """By which to read it: the tier's own, else those that the ledger knows, unless the record was dropped."""
+        """By which to read it: the tier's own, else those that the ledger knows, unless the record was dropped unasked."""
+        if checkpoint.released:
+            return self._of_ledger(checkpoint)
         names, wrong = self._claim(checkpoint.record.id)
         if names is not None:
             return names

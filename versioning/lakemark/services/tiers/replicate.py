@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from lakemark.errors import (
@@ -31,7 +32,7 @@ from lakemark.services.ledger import (
     require_identity,
     require_writable,
 )
-from lakemark.services.tiers.sources import changed, nearest, note_damage
+from lakemark.services.tiers.sources import changed, claimed, let_go, note_damage
 from lakemark.services.tiers.witness import Witness, read_back
 
 _TRIES: Final = 3
@@ -81,14 +82,24 @@ def replicate(site: Site, run: str, record: str, *, to: str) -> RecordState:
 def _copy(site: Site, found: RecordState, target: CheckpointStore) -> _Put:
     """From the nearest replica whose bytes are right. What the target does wrong ends it: no other source would help."""
     failures: list[LakemarkError] = []
-    for replica, store in nearest(site, found):
+    last = [store for store in let_go(site, found) if store.place != target.place]
+    for replica, store in claimed(site, found, last):
         if replica.place == target.place:
             continue
         try:
             require_identity(site, store)
             held = checkpoint(site, found, tier=None if replica.place.node else store.name)
             _require_read(site, found, replica, held)
-            return _put(site, found, replica, held, target=target)
+            return _put(site, found, store, held, target=target)
+        except _TargetError as error:
+            raise error.error from None
+        except LakemarkError as error:
+            failures.append(error)
+    for store in last:
+        try:
+            require_identity(site, store)
+            held = replace(checkpoint(site, found, tier=store.name), released=True)
+            return _put(site, found, store, held, target=target)
         except _TargetError as error:
             raise error.error from None
         except LakemarkError as error:
@@ -119,9 +130,8 @@ class _TargetError(Exception):
         self.error = error
 
 
-def _put(site: Site, found: RecordState, replica: Replica, held: Checkpoint, *, target: Replicas) -> _Put:
-    """Copies from this one replica. Raises _TargetError, SourceDamaged once it was read again and differed, else as read."""
-    store = site.tiers[replica.place.tier]
+def _put(site: Site, found: RecordState, store: Replicas, held: Checkpoint, *, target: Replicas) -> _Put:
+    """Copies from this one store. Raises _TargetError, SourceDamaged once it was read again and differed, else as read."""
     wanted = Checkpoint(record=found.record, manifest=held.manifest)
     what = f"{found.record.run}@{found.record.step} {store.name} → {target.name}"
     answer: LakemarkError | None = None
@@ -137,9 +147,16 @@ def _put(site: Site, found: RecordState, replica: Replica, held: Checkpoint, *, 
                 raise _TargetError(error) from error
             if not isinstance(error, Corrupt | NotFound):
                 raise
+            # What was let go has no state to read and record: wrong bytes of it are read again, missing ones are gone.
+            if held.released and isinstance(error, NotFound):
+                raise
             answer = error
+        if held.released:
+            continue
         # The bytes that came were wrong. Only the replica itself, read on its own, tells whether it is.
-        _require_sound(site, found, replica, held)
+        _require_sound(site, found, store, held)
+    if held.released and answer is not None:
+        raise answer
     raise AnswerDamaged(
         f"{what}: read {_TRIES} times with wrong bytes, though {store.name} reads back right: {answer}",
         advice="Look at the network, the memory and the disk of this node; it is tried again by the next pass.",
@@ -150,14 +167,13 @@ def _require_read(site: Site, found: RecordState, replica: Replica, held: Checkp
     """A replica that may not be what the ledger says is read whole before anybody goes on with it, or without it."""
     # The trainer may have written into a linked file since it was sealed: its identity tells, without reading.
     if (replica.place == site.hot.place and changed(site, found)) or not replica.sound:
-        _require_sound(site, found, replica, held)
+        _require_sound(site, found, site.tiers[replica.place.tier], held)
 
 
-def _require_sound(site: Site, found: RecordState, replica: Replica, held: Checkpoint) -> None:
+def _require_sound(site: Site, found: RecordState, store: Replicas, held: Checkpoint) -> None:
     """Reads it back and records what differs from the ledger. Raises SourceDamaged."""
-    store = site.tiers[replica.place.tier]
     seen = read_back(store, held, progress=site.progress)
-    note_damage(site, found, replica.place, seen.damages)
+    note_damage(site, found, store.place, seen.damages)
     if seen.damages:
         first = seen.damages[0]
         raise SourceDamaged(

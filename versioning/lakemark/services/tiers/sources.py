@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
-from lakemark.errors import Corrupt, InDistress, LakemarkError, NoReplica, NotFound, Refused
+from lakemark.errors import Corrupt, InDistress, LakemarkError, NoReplica, NotFound, Refused, StoreUnavailable
 from lakemark.model.checkpoints.manifest import File
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
@@ -50,9 +50,68 @@ def nearest(site: Site, found: RecordState, *, only: str | None = None) -> list[
     return here
 
 
+def let_go(site: Site, found: RecordState) -> list[CheckpointStore]:
+    """Shared tiers it was released from, in which its bytes lie until the grace is over: the last resort.
+
+    Nobody claims what lies there, and it may go at any moment: what comes of it is compared with the manifest as all is,
+    and counts as a replica where it was copied to, by an entry of that copy alone.
+    """
+    if found.pruned is not None:
+        return []
+    places = [place for place in found.released if place.node is None and place not in found.replicas]
+    stores = [site.tiers[place.tier] for place in places if place.tier in site.tiers]
+    return sorted(stores, key=lambda store: (_DISTANCE[store.tier_class], store.name))
+
+
+def require_in_reach(site: Site, found: RecordState) -> None:
+    """Raises what restoring would where nothing has the record, as far as tiers tell without their bytes being read.
+
+    NoReplica, StoreUnavailable (one that may have it does not answer), Refused (another disk lies there).
+    """
+    last = let_go(site, found)
+    failures: list[LakemarkError] = []
+    for place, store in [*((one.place, store) for one, store in claimed(site, found, last)), *_places(last)]:
+        released = place not in found.replicas
+        try:
+            require_identity(site, store)
+            held = replace(checkpoint(site, found, tier=None if place.node else place.tier), released=released)
+            if released:
+                # No marker is left of it: that its first file can be opened has to do.
+                with store.open(held, held.manifest.regular[0]):
+                    return
+            if store.holds(found.record.id):
+                return
+        except LakemarkError as error:
+            failures.append(error)
+    # One that may have it later comes first: then the same command is worth another try.
+    failures.sort(key=lambda one: not isinstance(one, StoreUnavailable))
+    if failures:
+        raise failures[0]
+    shown = f"{found.record.run}@{found.record.step} ({found.record.id[:12]})"
+    raise NoReplica(f"{shown} lies in no tier that is in reach", advice=f"lakemark verify {found.record.id[:12]}")
+
+
+def _places(stores: Iterable[CheckpointStore]) -> Iterator[tuple[Place, CheckpointStore]]:
+    return ((store.place, store) for store in stores)
+
+
 def candidates(site: Site, found: RecordState, *, only: str | None = None) -> Candidates:
-    """A `Fetch` over `nearest`: for each file every replica in turn."""
-    return Candidates(site, found, nearest(site, found, only=only))
+    """A `Fetch` over `nearest`: for each file every replica in turn; then, where no tier was asked for, what was `let_go`."""
+    last = let_go(site, found) if only is None else []
+    replicas = [(one.place, store) for one, store in claimed(site, found, last, only=only)]
+    return Candidates(site, found, replicas, last=last)
+
+
+def claimed(
+    site: Site, found: RecordState, last: Sequence[CheckpointStore], *, only: str | None = None
+) -> Sequence[tuple[Replica, CheckpointStore]]:
+    """As `nearest`; none where only `last` is left to try."""
+    try:
+        return nearest(site, found, only=only)
+    except NoReplica:
+        if not last:
+            raise
+        return ()
 
 
 class Candidates:
@@ -60,12 +119,21 @@ class Candidates:
 
     Whoever asks for the next candidate says that the last one was of no use. One whose bytes came wrong, or broke off, is
     offered once more first: a single answer proves nothing. damaged: (place, path) of what was missing or wrong twice.
+    last: what is no replica any more, and is read only after all others.
     """
 
-    def __init__(self, site: Site, found: RecordState, replicas: list[tuple[Replica, CheckpointStore]]) -> None:
+    def __init__(
+        self,
+        site: Site,
+        found: RecordState,
+        replicas: list[tuple[Place, CheckpointStore]],
+        *,
+        last: Sequence[CheckpointStore] = (),
+    ) -> None:
         self._site = site
         self._found = found
-        self._replicas = replicas
+        self._replicas = [*replicas, *((store.place, store) for store in last)]
+        self._released = frozenset(store.place for store in last)
         self._usable: dict[Place, Checkpoint] = {}
         self._away: dict[Place, LakemarkError] = {}
         self.damaged: list[tuple[Place, str]] = []
@@ -85,10 +153,10 @@ class Candidates:
     def _each(
         self, file: File, *, start: int = 0, length: int | None = None
     ) -> Iterator[tuple[Place, AbstractContextManager[BinaryIO]]]:
-        for replica, store in self._replicas:
+        for place, store in self._replicas:
             for last in (False, True):
                 asked = _Asked(last=last)
-                yield replica.place, self._opened(replica.place, store, file, asked=asked, part=(start, length))
+                yield place, self._opened(place, store, file, asked=asked, part=(start, length))
                 if not asked.again:
                     break
 
@@ -118,7 +186,9 @@ class Candidates:
         wrong = isinstance(error, Corrupt | NotFound)
         asked.again = not asked.last and (wrong or reading)
         if wrong and asked.last:
-            self.damaged.append((place, file.path))
+            # Nobody claims that a released one is whole.
+            if place not in self._released:
+                self.damaged.append((place, file.path))
         elif not wrong and not asked.again:
             self._away[place] = error
 
@@ -128,7 +198,8 @@ class Candidates:
             # Once per tier, before its first byte: another disk mounted there may hold a tree of the same name.
             require_identity(self._site, store)
             tier = None if place.node else place.tier
-            self._usable[place] = checkpoint(self._site, self._found, tier=tier)
+            held = checkpoint(self._site, self._found, tier=tier)
+            self._usable[place] = replace(held, released=place in self._released)
         return self._usable[place]
 
 
