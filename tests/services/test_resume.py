@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from lakemark.errors import Denied, NotFound, Refused, Usage
+from lakemark.errors import Denied, NotFound, Refused, StoreUnavailable, Usage
 from lakemark.model.ledger.entry import Draft
 from lakemark.ports import Approval
 from lakemark.services.back.resume import newest_resumable, resume
 from lakemark.services.saves.commit import Commit, commit
 from lakemark.services.saves.layout import ASIDE
+from lakemark.services.tiers.release import release
 from lakemark.services.tiers.replicate import replicate
+from tests.services.crashing import At, Killed
 from tests.services.world import OUT, POLICIES, RUN, files
 from tests.support.memory import MemoryFiles
 
@@ -232,3 +234,63 @@ def test_an_older_step_that_may_not_be_read_does_not_keep_training_from_going_on
     done = resume(world.site(files=_Closed(world.disk)), RUN, to=OUT, job="7")
     assert done.moved_aside == (OUT / ASIDE / "7" / "step-300",)
     assert rename_steps(world) == ["step-100", "step-200"]
+
+
+def away(world, *, reachable=False):
+    """Hot is empty and the shared tiers do not answer."""
+    for shelf in world.shelves.values():
+        shelf.reachable = reachable
+
+
+@pytest.fixture
+def sunk(world):
+    """Step 100 lies in warm and cold alone, and its directory is gone."""
+    world.open()
+    world.saves(100)
+    world.clock.wait(hours=3)
+    release(world.site(), RUN, world.at(100).record.id, tier="hot")
+    world.disk.remove(OUT / "step-100")
+    return world
+
+
+def test_nothing_is_decided_while_no_replica_is_in_reach(sunk):
+    away(sunk)
+    before = sunk.state().sequence
+    with pytest.raises(StoreUnavailable):
+        resume(sunk.site(), RUN, to=OUT, job="7")
+    assert sunk.state().sequence == before
+    assert rename_steps(sunk) == []
+    away(sunk, reachable=True)
+    sunk.shelves["warm"].identity = None
+    sunk.shelves["cold"].identity = None
+    with pytest.raises(Refused):
+        resume(sunk.site(), RUN, to=OUT, job="7")
+    assert sunk.state().sequence == before
+
+
+def test_a_start_that_dies_after_its_decision_goes_by_it_once_a_replica_is_in_reach(sunk):
+    for name in ("resume.recorded", "resume.staged", "resume.restored", "resume.bound"):
+        sunk.disk.remove(OUT / "step-100")
+        with pytest.raises(Killed):
+            resume(sunk.site(progress=At(name, dies)), RUN, to=OUT, job=name)
+        sunk.restart()
+        after = sunk.state().sequence
+        away(sunk)
+        if name == "resume.recorded":
+            with pytest.raises(StoreUnavailable):
+                resume(sunk.site(), RUN, to=OUT, job=name)
+            assert sunk.state().sequence == after
+        away(sunk, reachable=True)
+        done = resume(sunk.site(), RUN, to=OUT, job=name)
+        assert (done.found.record.step, rename_steps(sunk)) == (100, ["step-100"])
+
+
+def test_what_lies_there_whole_needs_no_replica(sunk):
+    resume(sunk.site(), RUN, to=OUT, job="7")
+    away(sunk)
+    done = resume(sunk.site(), RUN, to=OUT, job="8")
+    assert (done.found.record.step, done.changed) == (100, False)
+
+
+def dies():
+    raise Killed

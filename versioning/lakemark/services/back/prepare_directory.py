@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
-from lakemark.errors import Conflict, NotFound
+from lakemark.errors import Conflict, LakemarkError, NotFound
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.ports import Baked, Found, Placed, Pointer, PointerKind, Site
@@ -20,6 +20,7 @@ from lakemark.services.back.later_steps import later_than, links_to, said_of_mov
 from lakemark.services.back.restore import restore_manifest
 from lakemark.services.saves.known_files import remember_as
 from lakemark.services.saves.layout import ASIDE, Layout, layout_of
+from lakemark.services.tiers.sources import require_in_reach
 
 # A trainer takes a checkpoint for whole where its index lies there: it must find all the files that this names.
 _LAST_TO_COME = (".index", ".json", ".metadata")
@@ -71,6 +72,17 @@ def arrange(site: Site, state: RunState, found: RecordState, *, to: Path, aside:
         baked=baked,
         notes=tuple(said_of_moved(site, finds, [path for one in later for path in one.paths])),
     )
+
+
+def require_can_arrange(site: Site, state: RunState, found: RecordState, *, to: Path, aside: Path) -> None:
+    """Raises what `arrange` would where nothing has the checkpoint and it does not lie there either. Changes nothing."""
+    try:
+        require_in_reach(site, found)
+    except LakemarkError:
+        work = _Work(site=site, found=found, layout=layout_of(site, state, found, to=to), to=to, aside=aside)
+        # Read only where nobody else has it: it is read again once the decision is made.
+        if work.right() != set(work.layout.pieces):
+            raise
 
 
 def foreseen(site: Site, state: RunState, found: RecordState, *, to: Path, aside: Path) -> tuple[str, ...]:

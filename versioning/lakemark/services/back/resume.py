@@ -18,7 +18,7 @@ from lakemark.model.values.canonical import JSON
 from lakemark.model.values.names import printable
 from lakemark.ports import Baked, Directory, Pointer, Site, Verdict
 from lakemark.services.back.newer_records import PassedOver, newer, passed_over, require_no_suspect, reread, why_not
-from lakemark.services.back.prepare_directory import arrange
+from lakemark.services.back.prepare_directory import arrange, require_can_arrange
 from lakemark.services.back.restore import tell_restored
 from lakemark.services.back.uncommitted import Uncommitted, require_committed
 from lakemark.services.data.pins import require_data
@@ -94,6 +94,9 @@ def resume(
     found = decided(site, state, attempt=attempt, record=record, to=to, without=without, without_steps=without_steps)
     left = require_committed(site, state, found, to=to, saves=saves, without=without_steps)
     left_behind = passed_over(state, found) if record is None else ()
+    aside = aside_of(to, run=run, start=start, attempt=attempt)
+    # Before the decision: what no node can bring must not be what every start of this job goes by.
+    require_can_arrange(site, state, found, to=to, aside=aside)
     # Before any file moves: all nodes of the job, and one that is started again, go by this entry.
     _append(site, run, found, attempt=attempt, job=start.job, to=to)
     site.progress.step("resume.recorded")
@@ -108,7 +111,7 @@ def resume(
     with site.restorer.alone(to):
         # The trainer may write over its files in place, and hot's linked ones are the same files.
         unshare(site, state)
-        arranged = arrange(site, state, found, to=to, aside=aside_of(to, run=run, start=start, attempt=attempt))
+        arranged = arrange(site, state, found, to=to, aside=aside)
         directory = Directory(run=run, timeline=timeline, attempt=attempt, sequence=state.sequence)
         site.journal.bind_directory(to, directory)
         site.progress.step("resume.bound")
