@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lakemark.adapters.disk.directory_objects import DirectoryBlobs
-from lakemark.adapters.disk.pacing import Pace, Paced, PacedBlobs, PacedHot, paced
+from lakemark.adapters.disk.pacing import Pace, Paced, PacedBlobs, paced
 from lakemark.adapters.dvc.store import DvcStore
 from lakemark.adapters.hot.store import TreeStore
 from lakemark.adapters.node.limits import _IOPRIO_SET, take_limits
@@ -149,7 +149,7 @@ def test_what_is_copied_on_and_read_back_is_paced(tmp_path):
     """Hot is read twice, once for its md5; the copy is read back: three times its bytes, and no byte past the pace."""
     now = datetime(2026, 11, 26, tzinfo=UTC)
     pace = Counted()
-    hot = PacedHot(TreeStore(tmp_path / "hot", name="hot", node="a", min_free=0), pace)
+    hot = TreeStore(tmp_path / "hot", name="hot", node="a", min_free=0, pace=pace)
     cold = DvcStore(PacedBlobs(DirectoryBlobs(tmp_path / "cold"), pace), name="cold", tier_class="cold")
     for store in (hot, cold):
         store.claim("ledger", now=now)

@@ -52,7 +52,7 @@ HARMLESS = {
     "heartbeats revision beyond is_whole bundle outline broken broken_branches",
     "EntryCache": "tip rows extend",
     "DataVersions": "resolve pin pin_strength pins_seen readable branch_at head branches head_at movable diff list read "
-    "altered",
+    "altered patient",
 }
 
 

@@ -335,7 +335,7 @@ class Node:
             node=called,
             actor=f"ana@{called}",
             home=Path("/home"),
-            ledger=GuardedLedger(ledger, journal, stores=tiers.values),
+            ledger=GuardedLedger(lambda: ledger, journal, stores=tiers.values),
             hot=tiers["hot"],
             tiers=tiers,
             data=None,

@@ -642,6 +642,6 @@ def test_a_branch_is_set_aside_for_two_readings_and_not_for_one(world, readings)
     world.saves(100)
     tip = world.ledger.tips()[RUN]
     ledger = BrokenOnce(world.ledger, readings=readings)
-    guarded = GuardedLedger(ledger, world.journal, stores=world.site().tiers.values)
+    guarded = GuardedLedger(lambda: ledger, world.journal, stores=world.site().tiers.values)
     recover(world.site(ledger=guarded))
     assert ledger.aside == ([] if readings == 1 else [(RUN, tip)])

@@ -86,12 +86,13 @@ class World:
             "warm": MemoryStore(self.shelves["warm"], name="warm", tier_class="warm", domain="array", kind="s3"),
             "cold": MemoryStore(self.shelves["cold"], name="cold", tier_class="cold", domain="hdd"),
         }
+        ledger = self.ledger
         found = Site(
             name="test",
             node="node-a",
             actor=actor,
             home=Path("/home"),
-            ledger=GuardedLedger(self.ledger, self.journal, stores=tiers.values),
+            ledger=GuardedLedger(lambda: ledger, self.journal, stores=tiers.values),
             hot=self.hot,
             tiers=tiers,
             data=self.data,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from lakemark.background import hold_to_limits
 from lakemark.errors import (
@@ -24,10 +24,10 @@ from lakemark.errors import (
     StoreUnavailable,
     without_secrets,
 )
+from lakemark.late import LateDataVersions, LateRecogniser
 from lakemark.ports import (
     CheckpointStore,
     DataVersions,
-    Journal,
     Progress,
     Quiet,
     Recogniser,
@@ -134,7 +134,9 @@ class Parts:
         """What this node remembers, beside the ledger."""
         from lakemark.adapters.node.journal import SqliteJournal
 
-        return SqliteJournal(self.settings.ledger.path.with_suffix(".journal.sqlite"), now=self.now)
+        # Opened when something is to be remembered: reading and rescuing never need to write beside the ledger.
+        path = self.settings.ledger.path.with_suffix(".journal.sqlite")
+        return SqliteJournal(path, now=self.now, at_first_use=True)
 
     def journal_is_there(self) -> bool:
         """Whether this node ever kept one: that somebody worked here, whatever became of the ledger."""
@@ -171,7 +173,7 @@ class Parts:
         name, tier = hot_tier(self.settings)
         from lakemark.adapters.hot.store import TreeStore
 
-        hot = TreeStore(
+        return TreeStore(
             tier.path,
             name=name,
             node=self.settings.node,
@@ -179,19 +181,15 @@ class Parts:
             landing=tier.landing,
             min_free=tier.min_free,
             capacity_bytes=tier.capacity,
+            pace=self.pace,
         )
-        if self.pace is None:
-            return hot
-        from lakemark.adapters.disk.pacing import PacedHot
-
-        return cast("TreeStore", PacedHot(hot, self.pace))
 
     @cached_property
     def data(self) -> DataVersions | None:
         """None where there is no data versioning. Keys are asked for at its first use: without them, commits still work."""
         if self.settings.data is None:
             return None
-        return cast("DataVersions", Later(self._lakefs))
+        return LateDataVersions(self._lakefs)
 
     def _lakefs(self) -> DataVersions:
         from lakemark.adapters.lakefs.versions import LakeFSVersions
@@ -221,7 +219,7 @@ class Parts:
         if self.pace is not None:
             from lakemark.adapters.disk.pacing import PacedBlobs
 
-            blobs = cast("Blobs", PacedBlobs(blobs, self.pace))
+            blobs = PacedBlobs(blobs, self.pace)
         return DvcStore(
             blobs,
             name=name,
@@ -230,19 +228,6 @@ class Parts:
             shared=shared,
             capacity_bytes=tier.capacity,
         )
-
-
-class Later:
-    """Stands for what `make` makes, which happens when its first attribute is asked for."""
-
-    def __init__(self, make: Callable[[], object]) -> None:
-        self._make = make
-        self._made: object = None
-
-    def __getattr__(self, name: str) -> object:
-        if self._made is None:
-            self._made = self._make()
-        return getattr(self._made, name)
 
 
 class Stores(Mapping[str, CheckpointStore]):
@@ -303,14 +288,14 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
 
     settings = parts.settings
     _require_unsigned(settings)
-    # Opened when something is to be remembered: reading and rescuing never need to write beside the ledger.
-    journal, tiers = cast("Journal", Later(lambda: parts.journal)), Stores(parts)
+    tiers = Stores(parts)
+    _require_ledger(parts, saving=saving)
     return Site(
         name=settings.site,
         node=settings.node,
         actor=actor or f"{getpass.getuser()}@{settings.node}",
         home=parts.loaded.home,
-        ledger=GuardedLedger(_ledger(parts, saving=saving), journal, stores=tiers.values),
+        ledger=GuardedLedger(lambda: parts.ledger, parts.journal, stores=tiers.values),
         hot=parts.hot,
         tiers=tiers,
         data=parts.data,
@@ -319,8 +304,8 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
         pointers=LocalPointers(),
         spool=LocalSpool(data_endpoint=settings.data.endpoint if settings.data else None),
         notes=LocalNotes(),
-        journal=journal,
-        recogniser=cast("Recogniser", Later(recogniser)),
+        journal=parts.journal,
+        recogniser=LateRecogniser(recogniser),
         now=parts.now,
         store_time=parts.heard.now,
         policies=policies(settings),
@@ -338,14 +323,14 @@ def site_of(parts: Parts, *, actor: str | None = None, progress: Progress | None
     )
 
 
-def _ledger(parts: Parts, *, saving: bool) -> GitLedger:
+def _require_ledger(parts: Parts, *, saving: bool) -> None:
+    """Raises what keeps the ledger from being opened, unless a save may wait for that."""
     try:
-        return parts.ledger
+        _ = parts.ledger
     except (Corrupt, NotFound, StoreUnavailable, Misconfigured):
         # Where this node worked before, somebody's save must not fail for it.
         if not saving or parts.reads_only or parts.settings.ledger.remote is not None or not parts.journal_is_there():
             raise
-    return cast("GitLedger", Later(lambda: parts.ledger))
 
 
 def tier_at(path: Path) -> tuple[CheckpointStore, Restorer]:

@@ -71,15 +71,23 @@ class GuardedLedger:
 
     Raises InDistress from `append` and `append_site`. `inner` is the ledger itself, for the recovery.
 
+    find: the ledger, asked for at each use: one that can't be opened raises then, and may be had the next time.
+
     stores: that keep records of checkpoints. A manifest that the ledger has damaged comes from one of them, proven by the
     record's id, and is written back where that can be.
     """
 
-    def __init__(self, inner: Ledger, journal: Journal, *, stores: Callable[[], Iterable[CheckpointStore]]) -> None:
-        self.inner = inner
+    def __init__(
+        self, find: Callable[[], Ledger], journal: Journal, *, stores: Callable[[], Iterable[CheckpointStore]]
+    ) -> None:
+        self._find = find
         self._journal = journal
         self._stores = stores
         self._looked = False
+
+    @property
+    def inner(self) -> Ledger:
+        return self._find()
 
     @property
     def id(self) -> str:

@@ -6,13 +6,12 @@ import io
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, BinaryIO, Final, cast
 
 from lakemark.adapters.disk.digests import Readable
-from lakemark.adapters.disk.objects import Blobs
-from lakemark.model.checkpoints.manifest import File
-from lakemark.ports import Checkpoint, HotStore
+from lakemark.adapters.disk.objects import Blobs, Names
+from lakemark.ports.store import Expiry, TierUsage
 
 _STEP_BYTES: Final = 2**20
 _BURST_SECONDS: Final = 0.25
@@ -83,24 +82,64 @@ class PacedBlobs:
         self._blobs = blobs
         self._pace = pace
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever blobs have
-        return getattr(self._blobs, name)
-
     def open(self, key: str, *, start: int = 0, length: int | None = None) -> BinaryIO:
         return paced(self._blobs.open(key, start=start, length=length), self._pace)
 
+    @property
+    def kind(self) -> str:
+        return self._blobs.kind
 
-class PacedHot:
-    """A hot store whose files are read at a pace by whoever copies them elsewhere; everything else is what it is without."""
+    @property
+    def where(self) -> str:
+        return self._blobs.where
 
-    def __init__(self, hot: HotStore, pace: Pace) -> None:
-        self._hot = hot
-        self._pace = pace
+    def prepare(self) -> None:
+        self._blobs.prepare()
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a hot store has
-        return getattr(self._hot, name)
+    def get(self, key: str) -> bytes | None:
+        return self._blobs.get(key)
 
-    @contextmanager
-    def open(self, checkpoint: Checkpoint, file: File, **part: Any) -> Iterator[BinaryIO]:  # noqa: ANN401 - as the store's
-        with self._hot.open(checkpoint, file, **part) as stream, paced(stream, self._pace) as slower:
-            yield slower
+    def size(self, key: str) -> int | None:
+        return self._blobs.size(key)
+
+    def absent(self, key: str) -> bool:
+        return self._blobs.absent(key)
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._blobs.create(key, data)
+
+    def replace(self, key: str, data: bytes) -> None:
+        self._blobs.replace(key, data)
+
+    def write(self, key: str, stream: Readable, size_bytes: int, *, overwrite: bool) -> bool:
+        return self._blobs.write(key, stream, size_bytes, overwrite=overwrite)
+
+    def takes_all_workers(self, size_bytes: int) -> bool:
+        return self._blobs.takes_all_workers(size_bytes)
+
+    def delete(self, key: str, *, unless_late: Callable[[], None] | None = None) -> None:
+        self._blobs.delete(key, unless_late=unless_late)
+
+    def require_no_removal(self) -> None:
+        self._blobs.require_no_removal()
+
+    def list(self, prefix: str, *, limit: int | None = None) -> Names:
+        return self._blobs.list(prefix, limit=limit)
+
+    def each(self, prefix: str) -> Iterator[tuple[str, int]]:
+        return self._blobs.each(prefix)
+
+    def tidy(self) -> int:
+        return self._blobs.tidy()
+
+    def space(self) -> TierUsage:
+        return self._blobs.space()
+
+    def takes_wrong_checksum(self, key: str) -> bool:
+        return self._blobs.takes_wrong_checksum(key)
+
+    def expires(self) -> Expiry | None:
+        return self._blobs.expires()
+
+    def clock(self, key: str) -> datetime | None:
+        return self._blobs.clock(key)

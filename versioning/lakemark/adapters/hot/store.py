@@ -35,6 +35,7 @@ from lakemark.adapters.disk.files import (
     write_once,
 )
 from lakemark.adapters.disk.free_space import Space
+from lakemark.adapters.disk.pacing import Pace, paced
 from lakemark.adapters.disk.pool import Buffers
 from lakemark.adapters.disk.workbench import Workbench
 from lakemark.adapters.hot.landing import WAYS, Way, land_tree
@@ -89,6 +90,7 @@ class TreeStore:
         landing: str = "auto",
         min_free: Fraction | int = Fraction(1, 10),
         capacity_bytes: int | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self.root = Path(os.path.abspath(root))
         self.name = name
@@ -97,6 +99,7 @@ class TreeStore:
         self._landing = landing if landing in WAYS else "auto"
         self._space = Space(self.root, min_free)
         self._capacity = capacity_bytes
+        self._pace = pace
         self._bench = Workbench(self.root / _INNER / "incoming")
         self._shelf = Shelf(self.root, self.root / _INNER, self._bench)
         self._first: Identity | None = None
@@ -232,7 +235,7 @@ class TreeStore:
         with os_errors(place):
             stream = os.fdopen(open_regular(place), "rb", buffering=2**20)
             stream.seek(start)
-            return stream
+        return stream if self._pace is None else paced(stream, self._pace)
 
     def path(self, record: Record) -> Path:
         place = self.root / tree_of(record)

@@ -109,9 +109,16 @@ class SqliteJournal:
     """`ports.Journal` in one file, for any number of threads and processes of one node. Every write is durable on return."""
 
     def __init__(
-        self, path: Path, *, now: Callable[[], datetime] | None = None, kept_digests: int = _KEPT_DIGESTS
+        self,
+        path: Path,
+        *,
+        now: Callable[[], datetime] | None = None,
+        kept_digests: int = _KEPT_DIGESTS,
+        at_first_use: bool = False,
     ) -> None:
         """Makes the file if need be. Raises Misconfigured for one of a newer version, Corrupt, Denied.
+
+        at_first_use: not before somebody asks or tells it something; what is raised then, is raised again until it opens.
 
         now: when files are remembered; without it they count as never seen until a look says when it was.
         kept_digests: so many, or a few more, of the files written last; what `note_digest` was told of others is forgotten.
@@ -122,17 +129,15 @@ class SqliteJournal:
         self._lock = RLock()
         self._process = os.getpid()
         self._only_read = False
-        with os_errors(path):
-            make_directories(path.parent)
-            if is_shared(path.parent):
-                # SQLite would give it the maker's umask; its log takes the rights that the file has.
-                os.close(open_shared(path))
-        with self._errors():
-            self._connection = self._opened()
+        self._connection: sqlite3.Connection | None = None
+        if not at_first_use:
+            with self._reading():
+                pass
 
     def close(self) -> None:
         with self._lock:
-            self._connection.close()
+            if self._connection is not None:
+                self._connection.close()
 
     def remember(self, files: Iterable[KnownFile], *, record: str, why: str) -> None:
         today = _day(self._now()) if self._now is not None else 0
@@ -283,9 +288,13 @@ class SqliteJournal:
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         with self._lock, self._errors():
-            if self._process != os.getpid():  # a forked child must not use its parent's connection
-                self._connection, self._process = self._opened(), os.getpid()
-            yield self._connection
+            if self._connection is None:
+                self._make_file()
+            connection = self._connection
+            if connection is None or self._process != os.getpid():  # a forked child must not use its parent's
+                connection = self._connection = self._opened()
+                self._process = os.getpid()
+            yield connection
 
     @contextmanager
     def _writable(self) -> Iterator[sqlite3.Connection]:
@@ -295,7 +304,9 @@ class SqliteJournal:
                 anew = self._for_writing()
                 connection.close()
                 self._connection, self._only_read = anew, False
-            yield self._connection
+                yield anew
+            else:
+                yield connection
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -309,6 +320,13 @@ class SqliteJournal:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+    def _make_file(self) -> None:
+        with os_errors(self._path):
+            make_directories(self._path.parent)
+            if is_shared(self._path.parent):
+                # SQLite would give it the maker's umask; its log takes the rights that the file has.
+                os.close(open_shared(self._path))
 
     def _opened(self) -> sqlite3.Connection:
         """For writing; where its disk takes nothing, for reading alone: who only asks needs no more, and a write says why."""
