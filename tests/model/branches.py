@@ -11,6 +11,7 @@ from lakemark.model.ledger.measures import took
 from lakemark.model.ledger.requests import Requests
 from lakemark.model.values.canonical import canonical
 from lakemark.model.values.instants import to_text
+from lakemark.model.values.persistent import Rows
 from tests.model.building import at, data, manifest
 
 RUN = "llama-7b"
@@ -298,7 +299,7 @@ def plain(value):
         return {_key(key): plain(one) for key, one in value.items()}
     if isinstance(value, set | frozenset):
         return sorted((plain(one) for one in value), key=str)
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | Rows):
         return [plain(one) for one in value]
     return to_text(value) if isinstance(value, datetime) else value
 

@@ -15,6 +15,7 @@ from lakemark.model.ledger.fold import apply, mark, mentions, structural, take
 from lakemark.model.ledger.requests import Requests
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.timeline import forked_from, segments
+from lakemark.model.values.persistent import Layered, Rows
 from lakemark.ports.ledger import KnownRun
 
 Row = tuple[str, bytes, bytes | None]
@@ -70,8 +71,7 @@ def structure(connection: sqlite3.Connection, run: str) -> RunState:
         entry, _ = parsed(newest[0], None)
         state.sequence, state.last_recorded_at = entry.sequence, entry.recorded_at
     # The few that structural entries mention are not all there are: none rather than some.
-    state.records.clear()
-    state.by_step.clear()
+    state.records, state.unpruned, state.by_step = Layered(), Layered(), {}
     state.requests = Requests()
     state.clocks = _clocks(connection, run)
     return state
@@ -93,17 +93,20 @@ def known(connection: sqlite3.Connection, run: str) -> KnownRun | None:
         if tier is not None and record is not None:
             replicated[record, tier] = sequence
     raw: dict[str, Raw] = {}
+    unpruned: dict[str, int] = {}
+    by_step: dict[int, list[tuple[int, int, str]]] = {}
     rows = connection.execute(
-        "SELECT r.record, r.timeline, r.step, r.sequence, r.state, e.record FROM records r "
+        "SELECT r.record, r.timeline, r.step, r.sequence, r.pruned, r.state, e.record FROM records r "
         "LEFT JOIN entries e ON e.branch = r.branch AND e.sequence = r.origin WHERE r.branch = ? ORDER BY r.sequence",
         (run,),
     )
-    for record, timeline, step, sequence, found, carried in rows:
+    for record, timeline, step, sequence, pruned, found, carried in rows:
         raw[record] = (found, carried)
-        state.by_step.setdefault(timeline, []).append((step, sequence, record))
-    for steps in state.by_step.values():
-        steps.sort()
-    state.records = LazyRecords(raw)
+        if pruned is None:
+            unpruned[record] = sequence
+        by_step.setdefault(timeline, []).append((step, sequence, record))
+    state.records, state.unpruned = Layered(LazyRecords(raw)), Layered(unpruned)
+    state.by_step = {timeline: Rows(steps) for timeline, steps in by_step.items()}
     return KnownRun(state=state, revisions=revisions, replicated=replicated)
 
 
@@ -142,15 +145,16 @@ class _Batch:
         # Only the records that these entries mention: a run may have a hundred thousand.
         for record in named - self._state.records.keys():
             self._load(record)
-        before, blocked = set(self._state.records), len(self._state.unknown)
+        before, blocked = named & self._state.records.keys(), len(self._state.unknown)
         take(self._state, entry, contents)
         mark(self._state, marks)
-        new = self._state.records.keys() - before
+        known = named & self._state.records.keys()
+        new = known - before
         self._new |= new
-        self._touched |= dict.fromkeys(sorted(named & self._state.records.keys()))
+        self._touched |= dict.fromkeys(sorted(known))
         # Their record.json lies in this entry's row, and need not be kept twice.
         self._origin |= dict.fromkeys(new, entry.sequence)
-        if entry.kind in ("bound", "metric_added") and entry.record in self._state.records:
+        if entry.kind in ("bound", "metric_added") and entry.record is not None and entry.record in self._state.records:
             self._origin[entry.record] = entry.sequence if contents.record else None
         self._forked = self._forked or entry.kind in _FORKING
         return structural(entry) or len(self._state.unknown) > blocked

@@ -81,8 +81,9 @@ class Writer:
     def commit(self, history: BranchHistory[S], new: Prepared, pointer: TreePointer, made: Made) -> str:
         """The entry's commit, in `made`."""
         record, state = new.contents.record, history.state
-        if record is None and isinstance(state, RunState) and new.entry.record in state.records:
-            record = state.records[new.entry.record].record
+        if record is None and isinstance(state, RunState):
+            known = state.records.get(new.entry.record or "")
+            record = known.record if known is not None else None
         text = git_tree.message(new.entry, record)
         with git_errors(self._path):
             tree = git_tree.write_tree(made, {**git_tree.write_items(made, new.files), **pointer.items})

@@ -419,12 +419,7 @@ def _recent(here: Session, run: str) -> RunState:
     page = here.history.page(Selection(run=run, all_timelines=True, limit=_LOOKED_AT))
     # A page is newest first; states keep records in the order they came.
     for found in reversed(page.records):
-        state.records[found.record.id] = found
-        rows = state.by_step.setdefault(found.record.timeline, [])
-        rows.append((found.record.step, found.sequence, found.record.id))
-    # Records come in the order of their entries; selectors search by step.
-    for rows in state.by_step.values():
-        rows.sort()
+        state.add(found)
     return state
 
 

@@ -8,12 +8,10 @@ inside a state are replaced, never changed (`RunState.snapshot`).
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from lakemark.model.checkpoints.record import DataRef, metrics
 from lakemark.model.ledger.clocks import ClockMark
@@ -95,24 +93,14 @@ def structural(entry: Entry) -> bool:
 
 
 def foreseen(state: RunState, entry: Entry, contents: Attachments) -> RunState:
-    """What the lineages will be after `entry`, without changing or copying `state`; good for `timeline` only.
+    """What the lineages will be after `entry`, without changing `state`; good for `timeline` only.
 
     Raises ValueError where the body of `entry` can't be read: `apply` would not know what it says.
     """
-    # Handlers replace what is in these dicts and change nothing inside: copies of the few are enough.
-    known = {identity: state.records[identity] for identity in mentions(entry, contents) & state.records.keys()}
-    after = RunState(run=state.run, records=known, timelines=dict(state.timelines), rollbacks=dict(state.rollbacks))
+    after = state.snapshot()
     handler = _HANDLERS.get(entry.kind)
     if handler is not None:
         handler(after, entry, contents)
-    by_step = dict(state.by_step)
-    for timeline, rows in after.by_step.items():
-        by_step[timeline] = list(state.by_step.get(timeline, ()))
-        for row in rows:
-            insort(by_step[timeline], row)
-    # Lookups fall through to the state's own records.
-    after.records = cast("dict[str, RecordState]", ChainMap(after.records, state.records))
-    after.by_step = by_step
     return after
 
 
@@ -170,7 +158,7 @@ def _committed(state: RunState, entry: Entry, contents: Attachments) -> None:
     )
     # Committed once more by another request: what was said of its replicas since must not be forgotten.
     if record.id not in state.records:
-        state.records[record.id] = RecordState(
+        new = RecordState(
             record=record,
             sequence=entry.sequence,
             recorded_at=entry.recorded_at,
@@ -179,7 +167,7 @@ def _committed(state: RunState, entry: Entry, contents: Attachments) -> None:
             # Brought back from a tier's record: an entry of its own says where its bytes are.
             replicas={} if entry.body.get("recovered") else {place: sealed},
         )
-        insort(state.by_step.setdefault(record.timeline, []), (record.step, entry.sequence, record.id))
+        state.add(new)
     _change(state, record.supersedes, superseded_by=record.id)
 
 
@@ -529,7 +517,13 @@ _OF_RECORDS = frozenset(
 
 def _change(state: RunState, identity: str | None, **changes: Any) -> None:  # noqa: ANN401 - fields of RecordState
     if identity is not None and identity in state.records:
-        state.records[identity] = replace(state.records[identity], **changes)
+        state.records[identity] = found = replace(state.records[identity], **changes)
+        if "pruned" not in changes:
+            return
+        if found.pruned is None:
+            state.unpruned[identity] = found.sequence
+        else:
+            state.unpruned.pop(identity, None)
 
 
 def _interval(state: RunState, entry: Entry, at_step: int | None) -> Interval:

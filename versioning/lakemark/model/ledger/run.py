@@ -5,7 +5,7 @@ These are the values; `fold` makes them out of entries.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -18,6 +18,7 @@ from lakemark.model.ledger.requests import Requests
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.fields import Fields
 from lakemark.model.values.outside import digest
+from lakemark.model.values.persistent import Layered, Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,15 +225,17 @@ class RollbackState:
 class RunState:
     """Everything the ledger says of one run. Readers treat it as read-only; its ledger folds into it.
 
-    drills: tier -> when a record was last restored from it and proven right.
+    unpruned: the sequences of the records that retention did not take. drills: tier -> when a record was last restored from
+    it and proven right.
     """
 
     run: str
     sequence: int = 0
     last_recorded_at: datetime | None = None
-    records: dict[str, RecordState] = field(default_factory=dict)
+    records: Layered[str, RecordState] = field(default_factory=Layered)
+    unpruned: Layered[str, int] = field(default_factory=Layered)
     timelines: dict[int, Timeline] = field(default_factory=dict)
-    by_step: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)
+    by_step: dict[int, Rows[tuple[int, int, str]]] = field(default_factory=dict)
     intervals: list[Interval] = field(default_factory=list)
     attempts: dict[str, Attempt] = field(default_factory=dict)
     rollbacks: dict[str, RollbackState] = field(default_factory=dict)
@@ -249,12 +252,13 @@ class RunState:
     unknown: list[str] = field(default_factory=list)
 
     def snapshot(self) -> Self:
-        """A copy that later entries do not reach. Its records are shared: they are replaced, never changed."""
+        """A copy that later entries do not reach, however large the run. What it holds is shared: replaced, never changed."""
         return replace(
             self,
             records=self.records.copy(),
             timelines=dict(self.timelines),
-            by_step={timeline: list(rows) for timeline, rows in self.by_step.items()},
+            unpruned=self.unpruned.copy(),
+            by_step={timeline: rows.copy() for timeline, rows in self.by_step.items()},
             intervals=list(self.intervals),
             attempts=dict(self.attempts),
             rollbacks=dict(self.rollbacks),
@@ -264,6 +268,18 @@ class RunState:
             clocks=self.clocks.copy(),
             unknown=list(self.unknown),
         )
+
+    def add(self, found: RecordState) -> None:
+        """Takes in a record that it did not have."""
+        record = found.record
+        self.records[record.id] = found
+        if found.pruned is None:
+            self.unpruned[record.id] = found.sequence
+        self.by_step.setdefault(record.timeline, Rows()).add((record.step, found.sequence, record.id))
+
+    def live(self) -> Iterator[RecordState]:
+        """The records that were not pruned: what passes look at, as a run of years may have pruned most of its records."""
+        return (self.records[identity] for identity in self.unpruned)
 
     @property
     def written_at(self) -> datetime | None:

@@ -127,7 +127,7 @@ class SiteState:
     unknown: list[str] = field(default_factory=list)
 
     def snapshot(self) -> Self:
-        """A copy that later entries do not reach."""
+        """A copy that later entries do not reach. What it holds is shared: replaced, never changed."""
         return replace(
             self,
             requests=self.requests.copy(),
@@ -136,9 +136,9 @@ class SiteState:
             retired_nodes=set(self.retired_nodes),
             renamed=list(self.renamed),
             pins=dict(self.pins),
-            heads={branch: list(seen) for branch, seen in self.heads.items()},
+            heads=dict(self.heads),
             bad_data=dict(self.bad_data),
-            aliases={name: list(named) for name, named in self.aliases.items()},
+            aliases=dict(self.aliases),
             policies=list(self.policies),
             muted=dict(self.muted),
             unknown=list(self.unknown),
@@ -346,14 +346,13 @@ def _branch_observed(state: SiteState, entry: Entry) -> None:
     key = (_text(entry.body, "repository"), _text(entry.body, "branch"))
     looked = _text(entry.body, "last_looked_at")
     observed = _text(entry.body, "observed_at")
-    state.heads.setdefault(key, []).append(
-        HeadSeen(
-            commit=_text(entry.body, "commit") or None,
-            observed_at=from_text(observed) if observed else entry.recorded_at,
-            last_looked_at=from_text(looked) if looked else None,
-            sequence=entry.sequence,
-        )
+    seen = HeadSeen(
+        commit=_text(entry.body, "commit") or None,
+        observed_at=from_text(observed) if observed else entry.recorded_at,
+        last_looked_at=from_text(looked) if looked else None,
+        sequence=entry.sequence,
     )
+    state.heads[key] = [*state.heads.get(key, ()), seen]
 
 
 def _data_quarantined(state: SiteState, entry: Entry) -> None:
@@ -366,7 +365,8 @@ def _data_quarantine_lifted(state: SiteState, entry: Entry) -> None:
 
 def _alias_set(state: SiteState, entry: Entry) -> None:
     named = (entry.recorded_at, _text(entry.body, "run"), _text(entry.body, "record"))
-    state.aliases.setdefault(_text(entry.body, "alias"), []).append(named)
+    alias = _text(entry.body, "alias")
+    state.aliases[alias] = [*state.aliases.get(alias, ()), named]
 
 
 _HANDLERS = {
