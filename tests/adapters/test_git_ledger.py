@@ -52,7 +52,7 @@ class Told:
         self.number += 1
         at = START + timedelta(minutes=self.number if minutes is None else minutes)
         stamp = Stamp(at=at, node="node-a", actor="ana@node-a", request=request or f"request-{self.number}")
-        return self.ledger.append(RUN, lambda _: draft, stamp)
+        return self.ledger.append(RUN, lambda _: draft, stamp).entry
 
     def commit(self, step, timeline=1, executable=False, **changes):
         digest = f"{step:064x}"
@@ -331,9 +331,27 @@ def test_another_writer_in_between_is_decided_upon(told, tmp_path):
             git(told.path, "fetch", "-q", str(copy), f"refs/heads/runs/{RUN}:refs/heads/runs/{RUN}")
         return Draft(kind="reopened", timeline=1)
 
-    entry = told.ledger.append(RUN, decide, Stamp(at=START, node="node-a", actor="ana", request="mine"))
-    assert (seen, entry.sequence) == ([(1, False), (2, True)], 3)
+    entry, state = told.ledger.append(RUN, decide, Stamp(at=START, node="node-a", actor="ana", request="mine"))
+    assert (seen, entry.sequence, state.sequence) == ([(1, False), (2, True)], 3, 3)
     assert [found.request for found, _ in told.ledger.entries(RUN)] == ["request-1", "between", "mine"]
+
+
+def test_what_another_writer_did_in_between_may_leave_nothing_to_append(told, tmp_path):
+    copy = tmp_path / "copy.git"
+    subprocess.run(["cp", "-r", told.path, copy], check=True)
+    stamp = Stamp(at=START, node="node-b", actor="bo", request="between")
+    GitLedger(copy).append(RUN, lambda _: Draft(kind="closed", timeline=1), stamp)
+    seen = []
+
+    def decide(state):
+        seen.append((state.sequence, state.closed))
+        if len(seen) == 1:
+            git(told.path, "fetch", "-q", str(copy), f"refs/heads/runs/{RUN}:refs/heads/runs/{RUN}")
+        return None if state.closed else Draft(kind="closed", timeline=1)
+
+    entry, state = told.ledger.append(RUN, decide, Stamp(at=START, node="node-a", actor="ana", request="mine"))
+    assert (seen, entry, state.sequence, state.closed) == ([(1, False), (2, True)], None, 2, True)
+    assert [found.request for found, _ in told.ledger.entries(RUN)] == ["request-1", "between"]
 
 
 def lock_of(told):
@@ -529,7 +547,7 @@ def test_a_lost_ledger_comes_back_from_a_tier_as_the_page_says(tmp_path, since):
     (record,) = again.run(RUN).records
     assert again.manifest(RUN, record) == told.ledger.manifest(RUN, record)
     stamp = Stamp(at=START, node="node-a", actor="ana@node-a", request="again")
-    assert again.append(RUN, lambda _: Draft(kind="reopened", timeline=1), stamp).sequence == 4
+    assert again.append(RUN, lambda _: Draft(kind="reopened", timeline=1), stamp).state.sequence == 4
     with again.bundle() as bundle:
         assert bundle.read(20).startswith(b"# v")
 

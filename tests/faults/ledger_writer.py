@@ -41,7 +41,7 @@ def main(path: str, node: str, count: str) -> None:
         for verb, draft in drafts(node, number):
             at = START + timedelta(seconds=number)
             stamp = Stamp(at=at, node=node, actor=f"ana@{node}", request=f"{verb}:{node}:{number}")
-            entry = ledger.append(RUN, lambda _, draft=draft: draft, stamp)
+            entry = ledger.append(RUN, lambda _, draft=draft: draft, stamp).entry
             print(entry.sequence, entry.request, flush=True)  # noqa: T201 - the acknowledgement
             done += 1
             if count != "forever" and done >= int(count):

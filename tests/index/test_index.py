@@ -364,7 +364,7 @@ def append_committed(ledger, run, number):
     held = manifest(number)
     made = record_for(held, run=run, timeline=1, step=number, saved_at=START, node="node-a")
     draft = Draft(kind="committed", timeline=1, contents=Attachments(record=made, manifest=held))
-    return ledger.append(run, lambda _: draft, stamp(number, number))
+    return ledger.append(run, lambda _: draft, stamp(number, number)).entry
 
 
 def test_others_may_fill_the_cache_while_a_run_comes_back_from_it(tmp_path):

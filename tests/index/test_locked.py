@@ -43,7 +43,7 @@ def test_readers_and_writers_go_on(told, tmp_path, how, known):
         assert index.latest(RUN).record.step == 10
         ledger = GitLedger(told.path, cache=index)
         stamp = Stamp(at=START, node="node-a", actor="ana", request="a request")
-        assert ledger.append(RUN, lambda _: Draft(kind="closed", timeline=1), stamp).sequence == 3
+        assert ledger.append(RUN, lambda _: Draft(kind="closed", timeline=1), stamp).state.sequence == 3
         index.catch_up(ledger)
         assert index.structure(RUN).closed
     with closing(Index(path)) as index:

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from io import BytesIO
-from typing import BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias
 
-from lakemark.contract import Check, require
+from lakemark.contract import Broken, Check, require
 from lakemark.errors import LakemarkError, NotFound, Refused
 from lakemark.model.checkpoints.manifest import File, Manifest
 from lakemark.model.checkpoints.record import DataRef, Record, record_for
@@ -22,7 +22,7 @@ from lakemark.model.heartbeat import Heartbeat
 from lakemark.model.ledger.entry import SITE, Attachments, Clock, Draft, Entry, Means, Stamp
 from lakemark.model.ledger.run import Place, RunState
 from lakemark.model.values.canonical import JSON
-from lakemark.ports.ledger import Ledger
+from lakemark.ports.ledger import Appended, Ledger
 
 Opens: TypeAlias = Callable[[], Ledger]
 
@@ -46,17 +46,25 @@ def _record(run: str, step: int) -> Record:
 
 
 def _open(ledger: Ledger, run: str) -> Entry:
-    return ledger.append(run, lambda _: Draft(kind="opened", timeline=1), _stamp("open"))
+    return _append(ledger, run, Draft(kind="opened", timeline=1), _stamp("open"))
 
 
 def _commit(ledger: Ledger, run: str, step: int) -> Entry:
     contents = Attachments(record=_record(run, step), manifest=_manifest(step))
     draft = Draft(kind="committed", timeline=1, body={"tier": "hot"}, contents=contents, saved_at=_START)
-    return ledger.append(run, lambda _: draft, _stamp(f"commit:{step}", minutes=step))
+    return _append(ledger, run, draft, _stamp(f"commit:{step}", minutes=step))
 
 
 def _append(ledger: Ledger, run: str, draft: Draft, stamp: Stamp) -> Entry:
-    return ledger.append(run, lambda _: draft, stamp)
+    return _entry(ledger.append(run, lambda _: draft, stamp))
+
+
+def _entry(appended: Appended[Any]) -> Entry:
+    """Of an append that had one to append: the state that it answers has it."""
+    if appended.entry is None:
+        raise Broken("an append had an entry to append, and answered none")
+    require(appended.state.sequence >= appended.entry.sequence, "the state that an append answers lacks its entry")
+    return appended.entry
 
 
 def _replicate(ledger: Ledger, run: str, step: int, objects: dict[str, str]) -> Entry:
@@ -67,7 +75,7 @@ def _replicate(ledger: Ledger, run: str, step: int, objects: dict[str, str]) -> 
         contents=Attachments(objects=objects),
         body={"tier": "warm", "node": None, "linked": False, "proof": "read_back"},
     )
-    return ledger.append(run, lambda _: draft, _stamp(f"replicate:{step}:{len(objects)}", minutes=step))
+    return _append(ledger, run, draft, _stamp(f"replicate:{step}:{len(objects)}", minutes=step))
 
 
 def _survives(opens: Opens) -> None:
@@ -173,7 +181,8 @@ def _decides_on_what_is(opens: Opens) -> None:
             def decide(state: RunState) -> Draft:
                 return Draft(kind="closed", timeline=1, body={"saw": state.sequence})
 
-            found.append(ledger.append(run, decide, _stamp(f"{worker}:{number}", node=f"node-{worker}")))
+            stamp = _stamp(f"{worker}:{number}", node=f"node-{worker}")
+            found.append(_entry(ledger.append(run, decide, stamp)))
         return found
 
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -201,7 +210,7 @@ def _same_request(opens: Opens) -> None:
         return Draft(kind="closed", timeline=1)
 
     for other in (ledger, opens()):
-        second = other.append(run, decide, _stamp("commit:10", minutes=99, node="node-b"))
+        second = _entry(other.append(run, decide, _stamp("commit:10", minutes=99, node="node-b")))
         require(second == first, f"the same request gave entry {second.sequence}, then {first.sequence}")
     require(not asked, "`decide` was asked for a request that is in the ledger already")
     require(opens().run(run).sequence == first.sequence, "the same request is in the ledger twice")
@@ -224,6 +233,27 @@ def _refused_leaves_nothing(opens: Opens) -> None:
     require([entry.kind for entry, _ in opens().entries(run)] == ["opened"], "a refused decision left an entry")
     require(ledger.run(run).sequence == 1, "a refused decision changed the state")
     _commit(ledger, run, 10)
+
+
+def _nothing_is_no_entry(opens: Opens) -> None:
+    run = "nothing"
+    ledger = opens()
+    _open(ledger, run)
+    opens().append(run, lambda _: Draft(kind="closed", timeline=1), _stamp("closed"))
+
+    def decide(state: RunState) -> Draft | None:
+        return None if state.closed else Draft(kind="closed", timeline=1)
+
+    entry, state = ledger.append(run, decide, _stamp("again"))
+    require(entry is None, "a decision that there is nothing to append was answered with an entry")
+    require(state.closed and state.sequence == 2, "the state that is answered is not the one that was decided on")
+    require(
+        [entry.kind for entry, _ in opens().entries(run)] == ["opened", "closed"], "no entry was appended all the same"
+    )
+    # Its request is not used up: what has nothing to append today may have something tomorrow.
+    ledger.append(run, lambda _: Draft(kind="reopened", timeline=1), _stamp("reopened"))
+    _entry(ledger.append(run, decide, _stamp("again")))
+    require(state.sequence == 2 and state.closed, "later entries reach a state that was answered before them")
 
 
 def _keeps_the_unknown(opens: Opens) -> None:
@@ -375,7 +405,7 @@ def _has_a_site(opens: Opens) -> None:
     _open(ledger, "beside-the-site")
     before = ledger.site().sequence
     body: dict[str, JSON] = {"alias": "best", "run": "beside-the-site", "record": "0" * 64}
-    entry = ledger.append_site(lambda _: Draft(kind="alias_set", body=body), _stamp("alias"))
+    entry = _entry(ledger.append_site(lambda _: Draft(kind="alias_set", body=body), _stamp("alias")))
     require(entry.sequence == before + 1 and entry.branch == SITE, f"the site's next entry is {entry.sequence}")
     again = opens()
     require("best" in again.site().aliases, "the site's entry is lost")
@@ -392,6 +422,7 @@ CHECKS: Final = (
     Check("turns", "Each decision saw exactly the entries before its own.", _decides_on_what_is, probe=False),
     Check("requests", "The same request twice is one entry, decided once.", _same_request, probe=False),
     Check("refusals", "What a decision raises leaves nothing behind.", _refused_leaves_nothing, probe=False),
+    Check("nothing", "A decision that there is nothing to append appends nothing.", _nothing_is_no_entry, probe=False),
     Check("unknown", "Unknown kinds and fields come back unchanged.", _keeps_the_unknown, probe=False),
     Check("history", "Nothing appended is changed by what comes later.", _never_changes, probe=False),
     Check("objects", "Objects are those of the newest replica in the tier.", _knows_objects, probe=False),

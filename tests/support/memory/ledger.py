@@ -22,7 +22,7 @@ from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import SiteState
 from lakemark.model.values.canonical import JSON, canonical, digest, parse
 from lakemark.model.values.outside import node_name
-from lakemark.ports.ledger import BrokenEntry
+from lakemark.ports.ledger import Appended, BrokenEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,21 +211,21 @@ class MemoryLedger:
     def objects(self, run: str, record: str, tier: str) -> Mapping[str, str]:
         return dict(self._objects.get((run, record, tier), {}))
 
-    def append(self, run: str, decide: Callable[[RunState], Draft], stamp: Stamp) -> Entry:
+    def append(self, run: str, decide: Callable[[RunState], Draft | None], stamp: Stamp) -> Appended[RunState]:
         with self._lock:
             state = self._runs.get(run) or RunState(run=run)
             entry = self._append(run, state, decide, stamp)
-            if entry.sequence > state.sequence:
+            if entry is not None and entry.sequence > state.sequence:
                 apply(state, *self._rows[run][-1].read())
                 self._runs[run] = state
-            return entry
+            return Appended(entry, state.snapshot())
 
-    def append_site(self, decide: Callable[[SiteState], Draft], stamp: Stamp) -> Entry:
+    def append_site(self, decide: Callable[[SiteState], Draft | None], stamp: Stamp) -> Appended[SiteState]:
         with self._lock:
             entry = self._append(SITE, self._site, decide, stamp)
-            if entry.sequence > self._site.sequence:
+            if entry is not None and entry.sequence > self._site.sequence:
                 self._site.apply(*self._rows[SITE][-1].read())
-            return entry
+            return Appended(entry, self._site.snapshot())
 
     def revision(self, branch: str, sequence: int) -> str:
         rows = self._rows.get(branch, [])
@@ -299,12 +299,14 @@ class MemoryLedger:
         else:
             self._runs[branch] = state
 
-    def _append(self, branch: str, state: _S, decide: Callable[[_S], Draft], stamp: Stamp) -> Entry:
+    def _append(self, branch: str, state: _S, decide: Callable[[_S], Draft | None], stamp: Stamp) -> Entry | None:
         rows = self._rows.get(branch, [])
         for before in state.requests.of(stamp.request):
             if (made := rows[before - 1].read()[0]).request == stamp.request:
                 return made
         draft = decide(state.snapshot())
+        if draft is None:
+            return None
         entry = settled(draft, branch=branch, sequence=len(rows) + 1, stamp=stamp)
         contents = draft.contents or Attachments()
         data = canonical(entry.as_json())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol, runtime_checkable
+from typing import BinaryIO, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.model.heartbeat import Heartbeat
@@ -29,6 +29,20 @@ class BrokenEntry:
     record: str | None = None
 
 
+S = TypeVar("S")
+
+
+class Appended(NamedTuple, Generic[S]):
+    """What an append came to. entry: None where `decide` had nothing to append; of a request that was made before, its entry.
+
+    state: of the branch with that entry in it; without one, the very state that had nothing to append. Whoever wants to know
+    what holds now asks this one: a decision that others made first is in it, too. Do not change it.
+    """
+
+    entry: Entry | None
+    state: S
+
+
 class Ledger(Protocol):
     """Guarantees, each a check of `contract.ledger`.
 
@@ -37,7 +51,7 @@ class Ledger(Protocol):
     - `sequence` counts from 1 without gaps. `recorded_at` and `clock` are the stamp's, also where that goes back; which
       records' clocks are suspect the state says, by `model.clocks`.
     - The same `stamp.request` twice on a branch is one entry: the second append answers the first one's, undecided.
-    - What `decide` raises leaves nothing behind.
+    - What `decide` raises leaves nothing behind, and neither does an answer of None.
     - Unknown kinds and fields written by others come back unchanged.
     - Nothing that was appended is ever changed or removed.
     - `bundle` holds every entry appended before it was asked for.
@@ -101,13 +115,13 @@ class Ledger(Protocol):
     def objects(self, run: str, record: str, tier: str) -> Mapping[str, str]:
         """File digest -> object name, and `dir` -> the directory object, of the newest replica in a DVC tier. Empty: none."""
 
-    def append(self, run: str, decide: Callable[[RunState], Draft], stamp: Stamp) -> Entry:
-        """Appends what `decide` answers for the run's present state.
+    def append(self, run: str, decide: Callable[[RunState], Draft | None], stamp: Stamp) -> Appended[RunState]:
+        """Appends what `decide` answers for the run's present state; None: there is nothing to append.
 
         `decide` may be called several times: it only looks. Raises what `decide` raises.
         """
 
-    def append_site(self, decide: Callable[[SiteState], Draft], stamp: Stamp) -> Entry:
+    def append_site(self, decide: Callable[[SiteState], Draft | None], stamp: Stamp) -> Appended[SiteState]:
         """The same on the site's branch."""
 
     def beat(self, node: str, change: Callable[[Heartbeat | None], Heartbeat]) -> Heartbeat:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from lakemark.errors import InDistress, NotFound, Refused
 from lakemark.model.ledger.entry import Means
@@ -14,14 +14,6 @@ from lakemark.model.tiers.moves import SKEW
 from lakemark.ports import Checkpoint, Expiry, Identity, Named, Site, Spooled, TierPlace
 
 T = TypeVar("T")
-
-
-class Settled(Exception, Generic[T]):
-    """Raised inside a `decide` when nothing has to be appended; `answer` is what the caller wanted."""
-
-    def __init__(self, answer: T) -> None:
-        super().__init__()
-        self.answer = answer
 
 
 def opened(site: Site, run: str) -> RunState:

@@ -17,26 +17,23 @@ from lakemark.model.values.canonical import JSON, canonical
 from lakemark.model.values.instants import duration_text
 from lakemark.ports import Policies, Site
 from lakemark.services.data.observe import watched
-from lakemark.services.ledger import Settled, require_writable
+from lakemark.services.ledger import require_writable
 
 
 def found_site(site: Site) -> bool:
     """Says on the site's branch what the ledger is, where that does not say it yet. Raises Refused; True: it does now."""
 
-    def decide(state: SiteState) -> Draft:
+    def decide(state: SiteState) -> Draft | None:
         require_writable(state)
         if state.id is not None:
-            raise Settled(None)
+            return None
         return Draft(kind="founded", body={"id": identity, "site": site.name})
 
     # Asked before it is appended: this comes by in each sweep.
     if site.ledger.site().id is not None:
         return False
     identity = site.ledger.id
-    with suppress(Settled):
-        site.ledger.append_site(decide, site.stamp(f"founded:{identity}"))
-        return True
-    return False
+    return site.ledger.append_site(decide, site.stamp(f"founded:{identity}")).entry is not None
 
 
 def tell_site(site: Site) -> list[str]:
@@ -81,20 +78,18 @@ def _set_policy(site: Site) -> bool:
     text = policy_text(site.policies)
     policy = sha256(text.encode()).hexdigest()
 
-    def decide(state: SiteState) -> Draft:
+    def decide(state: SiteState) -> Draft | None:
         require_writable(state)
         if state.policies and state.policies[-1].policy == policy:
-            raise Settled(None)
+            return None
         return Draft(kind="policy_set", body={"policy": policy, "text": text})
 
     known = site.ledger.site()
     if known.policies and known.policies[-1].policy == policy:
         return False
-    with suppress(Settled):
-        site.ledger.append_site(decide, site.stamp(f"policy:{policy}:{known.sequence}"))
-        # The first one is where the site began, and no news.
-        return bool(known.policies)
-    return False
+    appended = site.ledger.append_site(decide, site.stamp(f"policy:{policy}:{known.sequence}"))
+    # The first one is where the site began, and no news.
+    return appended.entry is not None and bool(known.policies)
 
 
 def _see_node(site: Site) -> None:
@@ -113,16 +108,15 @@ def _see_node(site: Site) -> None:
             site.address,
         )
 
-    def decide(state: SiteState) -> Draft:
+    def decide(state: SiteState) -> Draft | None:
         require_writable(state)
         if told(state):
-            raise Settled(None)
+            return None
         return Draft(kind="node_seen", body=body)
 
     known = site.ledger.site()
     if not told(known):
-        with suppress(Settled):
-            site.ledger.append_site(decide, site.stamp(f"node:{site.node}:{known.sequence}"))
+        site.ledger.append_site(decide, site.stamp(f"node:{site.node}:{known.sequence}"))
 
 
 def _free(site: Site) -> Iterator[tuple[str, int]]:

@@ -22,7 +22,7 @@ from lakemark.model.ledger.site import SiteState
 from lakemark.model.ledger.soundness import HERE, Lack, Seen, in_words, lacks
 from lakemark.ports import Checkpoint, CheckpointStore, Site
 from lakemark.ports.journal import Journal
-from lakemark.ports.ledger import BrokenEntry, Ledger
+from lakemark.ports.ledger import Appended, BrokenEntry, Ledger
 
 _RECORD: Final = "the record "
 """Begins what stands for a revision where only the record is known that some entry committed."""
@@ -93,17 +93,19 @@ class GuardedLedger:
     def id(self) -> str:
         return self.inner.id
 
-    def append(self, run: str, decide: Callable[[RunState], Draft], stamp: Stamp) -> Entry:
+    def append(self, run: str, decide: Callable[[RunState], Draft | None], stamp: Stamp) -> Appended[RunState]:
         self._require(run)
-        entry = self.inner.append(run, decide, stamp)
-        self._appended(run)
-        return entry
+        appended = self.inner.append(run, decide, stamp)
+        if appended.entry is not None:
+            self._appended(run)
+        return appended
 
-    def append_site(self, decide: Callable[[SiteState], Draft], stamp: Stamp) -> Entry:
+    def append_site(self, decide: Callable[[SiteState], Draft | None], stamp: Stamp) -> Appended[SiteState]:
         self._require(SITE)
-        entry = self.inner.append_site(decide, stamp)
-        self._appended(SITE)
-        return entry
+        appended = self.inner.append_site(decide, stamp)
+        if appended.entry is not None:
+            self._appended(SITE)
+        return appended
 
     def tips(self) -> Mapping[str, str]:
         return self.inner.tips()

@@ -47,7 +47,7 @@ from lakemark.model.ledger.outline import Outline
 from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import SiteState
 from lakemark.model.values.names import is_run
-from lakemark.ports.ledger import BrokenEntry, EntryCache, StateCache
+from lakemark.ports.ledger import Appended, BrokenEntry, EntryCache, StateCache
 
 __all__ = ["GitLedger", "Remote"]
 
@@ -332,16 +332,20 @@ class GitLedger:
     def bundle(self, *, since: Collection[str] = ()) -> AbstractContextManager[BinaryIO]:
         return bundled(self.path, since=since)
 
-    def append(self, run: str, decide: Callable[[RunState], Draft], stamp: Stamp) -> Entry:
+    def append(self, run: str, decide: Callable[[RunState], Draft | None], stamp: Stamp) -> Appended[RunState]:
         return self._append(lambda: self._run_history(run), _valid(run, site=False), decide, stamp)
 
-    def append_site(self, decide: Callable[[SiteState], Draft], stamp: Stamp) -> Entry:
+    def append_site(self, decide: Callable[[SiteState], Draft | None], stamp: Stamp) -> Appended[SiteState]:
         return self._append(self._site_history, SITE, decide, stamp)
 
     def _append(
-        self, history_now: Callable[[], BranchHistory[S]], branch: str, decide: Callable[[S], Draft], stamp: Stamp
-    ) -> Entry:
-        """The entry, durable, or the one that this request made before. Raises StoreUnavailable, and what `decide` raises."""
+        self,
+        history_now: Callable[[], BranchHistory[S]],
+        branch: str,
+        decide: Callable[[S], Draft | None],
+        stamp: Stamp,
+    ) -> Appended[S]:
+        """As the port says, durable. Raises StoreUnavailable, and what `decide` raises."""
         name = git_refs.reference(_valid(branch))
         try:
             with self._turn(branch) as turn:
@@ -353,33 +357,34 @@ class GitLedger:
                         step = self._next(history, branch, decide, stamp)
                     if behind is not None:
                         self._writer.place(behind, turn)
-                    # The request was answered before, by a try whose answer got lost: the same entry is the answer again.
-                    if isinstance(step, Entry):
+                    if not isinstance(step, _Step):
                         return step
                     # Else somebody who takes no turns, another node or a git program, was first: decide again on what he left.
                     if self._moved(turn, name, step):
                         break
                 else:
                     raise Locked(name)
-                self._taken_in(history, step, turn)
+                state = self._taken_in(history, step, turn)
         except Locked:
             raise StoreUnavailable(
                 f"{name} of the ledger {self.path} is held by another program, or keeps moving",
                 advice="See which program works there, or is stopped; the same command may be given again.",
             ) from None
         self._look_at_loose(step.commit)
-        return step.new.entry
+        return Appended(step.new.entry, state)
 
     def _next(
-        self, history: BranchHistory[S], branch: str, decide: Callable[[S], Draft], stamp: Stamp
-    ) -> Entry | _Step:
-        """The entry that this request made before, or the next one with its objects, in memory."""
+        self, history: BranchHistory[S], branch: str, decide: Callable[[S], Draft | None], stamp: Stamp
+    ) -> Appended[S] | _Step:
+        """The next entry with its objects, in memory; what the append comes to where there is none to store."""
         # The state keeps only what a request hashes to: the entry itself says whether it is the same.
         for before in history.state.requests.of(stamp.request):
             known = history.commit(before)
             if known is not None and (earlier := self._entry(known)).request == stamp.request:
-                return earlier
+                return Appended(earlier, history.share())  # of a try whose answer got lost
         draft = decide(history.state)
+        if draft is None:
+            return Appended(None, history.share())
         new = prepared(draft, branch=branch, sequence=history.state.sequence + 1, stamp=stamp)
         made = Made(self.path)
         pointer = self._writer.pointer(history, new, made)
@@ -398,14 +403,15 @@ class GitLedger:
             return False
         return True
 
-    def _taken_in(self, history: BranchHistory[S], step: _Step, turn: git_refs.Turn) -> None:
+    def _taken_in(self, history: BranchHistory[S], step: _Step, turn: git_refs.Turn) -> S:
         with self._guard:
             if history.tip == step.onto:  # else another thread has read the entry from the repository already
                 history.add(step.commit, step.new.entry, Attachments(record=step.new.contents.record))
                 history.pointer = step.pointer
-            tag = self._writer.tag(history)
+            tag, state = self._writer.tag(history), history.share()
         if tag is not None:
             self._writer.place(tag, turn)
+        return state
 
     @contextmanager
     def _turn(self, branch: str) -> Iterator[git_refs.Turn]:

@@ -21,9 +21,10 @@ from lakemark.adapters.git.refs import tips
 from lakemark.adapters.git.trees import git_errors, opened, read_blob
 from lakemark.errors import Denied, Misconfigured, NotFound, Refused, StoreUnavailable, quoted, without_secrets
 from lakemark.model.heartbeat import Heartbeat
-from lakemark.model.ledger.entry import Draft, Entry, Stamp
+from lakemark.model.ledger.entry import Draft, Stamp
 from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import SiteState, TierSeen
+from lakemark.ports.ledger import Appended
 
 # Branches without a plus: git then refuses a history that was replaced. Heartbeats are replaced all the time: with one.
 _BRANCHES: Final = ("refs/heads/runs/*:refs/heads/runs/*", "refs/heads/site:refs/heads/site", f"+{NODES}*:{NODES}*")
@@ -64,10 +65,10 @@ _NOWHERE: Final = (
 class ReadOnlyLedger(GitLedger):
     """`ports.Ledger` of a machine that only reads: whatever would append is Refused."""
 
-    def append(self, run: str, decide: Callable[[RunState], Draft], stamp: Stamp) -> Entry:  # noqa: ARG002 - the port's
+    def append(self, run: str, decide: Callable[[RunState], Draft | None], stamp: Stamp) -> Appended[RunState]:  # noqa: ARG002 - the port's
         _refuse(f"the run {run}")
 
-    def append_site(self, decide: Callable[[SiteState], Draft], stamp: Stamp) -> Entry:  # noqa: ARG002 - the port's
+    def append_site(self, decide: Callable[[SiteState], Draft | None], stamp: Stamp) -> Appended[SiteState]:  # noqa: ARG002 - the port's
         _refuse("the site")
 
     def beat(self, node: str, change: Callable[[Heartbeat | None], Heartbeat]) -> Heartbeat:  # noqa: ARG002 - the port's

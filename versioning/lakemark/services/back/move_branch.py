@@ -12,7 +12,7 @@ from lakemark.model.values.canonical import JSON
 from lakemark.ports import DataVersions, Site
 from lakemark.services.back.rollback_request import find, unreadable
 from lakemark.services.data.pins import versions
-from lakemark.services.ledger import Settled, require_deletable, still
+from lakemark.services.ledger import require_deletable, still
 
 _DIGITS = 8
 
@@ -174,14 +174,14 @@ def _same_tree(data: DataVersions, item: PlanData, head: str) -> bool:
 def _append(site: Site, run: str, standing: RollbackState, moves: tuple[BranchMove, ...]) -> None:
     """Raises Conflict where the rollback is in another state than when its branches were moved."""
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         require_deletable(state)
         now = still(state.rollbacks, standing.id, what="rollback")
         if now.state != "applied":
             raise Conflict(f"the rollback {standing.id} is {now.state} now", advice="lakemark rollback show it.")
         # Somebody moved them meanwhile, from the same heads to the same data: that is this move.
         if now.moves:
-            raise Settled(None)
+            return None
         body: dict[str, JSON] = {
             "rollback": standing.id,
             "digest": standing.digest,
@@ -194,10 +194,7 @@ def _append(site: Site, run: str, standing: RollbackState, moves: tuple[BranchMo
             reason=standing.reason,
         )
 
-    try:
-        site.ledger.append(run, decide, site.stamp(f"branch_moved:{standing.id}"))
-    except Settled:
-        return
+    site.ledger.append(run, decide, site.stamp(f"branch_moved:{standing.id}"))
 
 
 def _recorded(standing: RollbackState) -> tuple[BranchMove, ...]:

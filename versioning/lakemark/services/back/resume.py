@@ -22,7 +22,7 @@ from lakemark.services.back.prepare_directory import arrange, require_can_arrang
 from lakemark.services.back.restore import tell_restored
 from lakemark.services.back.uncommitted import Uncommitted, require_committed
 from lakemark.services.data.pins import require_data
-from lakemark.services.ledger import Settled, opened, recorded, require_writable, still
+from lakemark.services.ledger import opened, recorded, require_writable, still
 from lakemark.services.runs.attempts import end_before
 from lakemark.services.runs.open_run import new_attempt, require_job, write_run_file
 from lakemark.services.saves.find import commit_directory
@@ -301,10 +301,10 @@ def _tell(site: Site, found: RecordState, path: Path, *, attempt: str, timeline:
 def _append(site: Site, run: str, found: RecordState, *, attempt: str, job: str | None, to: Path) -> None:
     """Appends what this start goes on from, once: whichever of its nodes came first has decided."""
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         require_writable(state)
         if attempt in state.attempts and state.attempts[attempt].record is not None:
-            raise Settled(None)
+            return None
         newest = next(lineage(state), None)
         # Going on from the newest record is no going back: its timeline goes on.
         fork = None
@@ -326,8 +326,5 @@ def _append(site: Site, run: str, found: RecordState, *, attempt: str, job: str 
         }
         return Draft(kind="resumed", timeline=timeline, body=body, record=found.record.id)
 
-    try:
-        # By the attempt: however many nodes decide at once, one entry is appended, and all read it afterwards.
-        site.ledger.append(run, decide, site.stamp(f"resumed:{attempt}"))
-    except Settled:
-        return
+    # By the attempt: however many nodes decide at once, one entry is appended, and all read it afterwards.
+    site.ledger.append(run, decide, site.stamp(f"resumed:{attempt}"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from lakemark.ports import Patience, Site
 from lakemark.services.back.restore import restore_manifest
 from lakemark.services.back.rollback_request import find, require_holds
 from lakemark.services.data.pins import versions
-from lakemark.services.ledger import Settled, recorded, require_deletable, still
+from lakemark.services.ledger import recorded, require_deletable, still
 from lakemark.services.runs.open_run import write_run_file
 from lakemark.services.saves.known_files import remember_as
 from lakemark.services.soundness import require_sound
@@ -138,10 +137,10 @@ def _append(site: Site, standing: RollbackState, made: RollbackPlan, *, where: P
     """Raises Conflict, Refused where the state that it changes no longer fits the plan. Once: the same again is no entry."""
     run = made.run
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         require_deletable(state)
         if still(state.rollbacks, standing.id, what="rollback").state == "applied":
-            raise Settled(None)
+            return None
         if state.timeline != made.timeline:
             raise Conflict(f"{run} moved to timeline {state.timeline} meanwhile", advice="Request the rollback again.")
         # Once more, on the very state that it changes: records may have been pruned or held since it was approved.
@@ -161,10 +160,7 @@ def _append(site: Site, standing: RollbackState, made: RollbackPlan, *, where: P
         }
         return Draft(kind="rolled_back", timeline=number, body=body, record=made.target.record, reason=made.reason)
 
-    try:
-        site.ledger.append(run, decide, site.stamp(f"rolled_back:{standing.id}"))
-    except Settled:
-        return
+    site.ledger.append(run, decide, site.stamp(f"rolled_back:{standing.id}"))
 
 
 def _fork(state: RunState, made: RollbackPlan) -> Fork:
@@ -199,13 +195,12 @@ def _told(site: Site, identity: str, made: RollbackPlan, *, where: Path | None) 
     if interval is not None:
         body["data"] = [ref.as_json() for ref in interval.data]
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         if attempt in state.attempts:
-            raise Settled(None)
+            return None
         return Draft(kind="attempt", timeline=timeline, body=body, record=made.target.record)
 
-    with suppress(Settled):
-        site.ledger.append(run, decide, site.stamp(f"attempt:{attempt}"))
+    site.ledger.append(run, decide, site.stamp(f"attempt:{attempt}"))
     resume: dict[str, JSON] | None = None
     if where is not None:
         resume = {"path": str(where), "step": made.target.step, "record": made.target.record, "timeline": timeline}

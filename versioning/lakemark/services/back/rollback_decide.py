@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from lakemark.errors import Conflict, Refused
 from lakemark.model.back.rollback import alone, may_approve
 from lakemark.model.back.rollback_plan import RollbackPlan
@@ -12,7 +10,7 @@ from lakemark.model.ledger.run import RollbackState, RunState
 from lakemark.model.values.canonical import JSON
 from lakemark.ports import Site
 from lakemark.services.back.rollback_request import find, open_rollbacks, require_holds
-from lakemark.services.ledger import Settled, require_deletable, still
+from lakemark.services.ledger import require_deletable, still
 
 
 def approvable(site: Site, identity: str, *, digest: str) -> tuple[RollbackState, RollbackPlan]:
@@ -36,11 +34,11 @@ def approve(site: Site, identity: str, *, digest: str, by: str | None = None) ->
     """Lets the rollback go on. The approver is `site.actor`; `by` only adds a name. Raises as `approvable` does."""
     standing, plan = approvable(site, identity, digest=digest)
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         require_deletable(state)
         now = still(state.rollbacks, standing.id, what="rollback")
         if now.state == "approved" and any(given.get("actor") == site.actor for given in now.approvals):
-            raise Settled(now)
+            return None
         # On the state it is appended to: it may have expired, or been refused, since it was looked at.
         _require(site, state, now, standing.digest)
         body: dict[str, JSON] = {
@@ -52,26 +50,27 @@ def approve(site: Site, identity: str, *, digest: str, by: str | None = None) ->
         return Draft(kind="rollback_approved", timeline=state.timeline, body=body, record=plan.target.record)
 
     # By approver: a second person's word is another entry, the same one's again is not.
-    _append(site, plan.run, decide, f"rollback_approved:{standing.id}:{site.actor}")
+    request = f"rollback_approved:{standing.id}:{site.actor}"
+    state = site.ledger.append(plan.run, decide, site.stamp(request)).state
     site.progress.step("rollback.approved")
-    return still(site.ledger.run(plan.run).rollbacks, standing.id, what="rollback")
+    return still(state.rollbacks, standing.id, what="rollback")
 
 
 def refuse(site: Site, identity: str, *, reason: str, by: str | None = None) -> RollbackState:
     """Ends the request. Raises NotFound, Refused where it is over already. Refusing twice is once."""
     run, standing = find(site, identity)
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         now = still(state.rollbacks, standing.id, what="rollback")
         if now.state == "refused":
-            raise Settled(now)
+            return None
         if not now.open:
             raise Refused(f"the rollback {now.id} is {now.state} already", advice="lakemark rollback show " + now.id)
         body: dict[str, JSON] = {"rollback": standing.id, "by": by or site.actor, "expired": False}
         return Draft(kind="rollback_refused", timeline=state.timeline, body=body, reason=reason)
 
-    _append(site, run, decide, f"rollback_refused:{standing.id}")
-    return still(site.ledger.run(run).rollbacks, standing.id, what="rollback")
+    state = site.ledger.append(run, decide, site.stamp(f"rollback_refused:{standing.id}")).state
+    return still(state.rollbacks, standing.id, what="rollback")
 
 
 def expire(site: Site) -> list[str]:
@@ -82,12 +81,12 @@ def expire(site: Site) -> list[str]:
             continue
         body: dict[str, JSON] = {"rollback": standing.id, "by": site.actor, "expired": True}
 
-        def decide(state: RunState, *, identity: str = standing.id, body: dict[str, JSON] = body) -> Draft:
+        def decide(state: RunState, *, identity: str = standing.id, body: dict[str, JSON] = body) -> Draft | None:
             if not still(state.rollbacks, identity, what="rollback").open:
-                raise Settled(None)
+                return None
             return Draft(kind="rollback_refused", timeline=state.timeline, body=body, reason="it expired")
 
-        _append(site, run, decide, f"rollback_expired:{standing.id}")
+        site.ledger.append(run, decide, site.stamp(f"rollback_expired:{standing.id}"))
         ended.append(standing.id)
     return ended
 
@@ -107,10 +106,3 @@ def _require(site: Site, state: RunState, standing: RollbackState, digest: str) 
     repeated = standing.state == "approved" and any(given.get("actor") == site.actor for given in standing.approvals)
     if why is not None and not repeated:
         raise Refused(why, advice=f"lakemark rollback show {standing.id}")
-
-
-def _append(site: Site, run: str, decide: Callable[[RunState], Draft], request: str) -> None:
-    try:
-        site.ledger.append(run, decide, site.stamp(request))
-    except Settled:
-        return

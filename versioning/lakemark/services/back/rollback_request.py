@@ -20,7 +20,7 @@ from lakemark.model.values.instants import to_text
 from lakemark.ports import Site
 from lakemark.services.back.restore import fastest
 from lakemark.services.data.pins import versions
-from lakemark.services.ledger import Settled, checkpoint, opened, recorded, require_deletable, still
+from lakemark.services.ledger import checkpoint, opened, recorded, require_deletable, still
 
 SAMPLED_OBJECTS = 8
 _PROBE_BYTES = 32 * 2**20
@@ -122,7 +122,8 @@ def request(site: Site, wish: Wish) -> RollbackState:
     wish = without_data(site, wish)
     identity = _identity(site.ledger.run(wish.run), wish)
     # Before planning, which reads data: a request is sent again where its answer was lost.
-    standing = _same(site.ledger.run(wish.run), wish, identity, now=site.now())
+    now = site.now()
+    standing = _same(site.ledger.run(wish.run), wish, identity, now=now)
     if standing is not None:
         return standing
     made = plan(site, wish)
@@ -135,12 +136,11 @@ def request(site: Site, wish: Wish) -> RollbackState:
         "flow_run": wish.flow_run,
     }
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         require_deletable(state)
         # Two may ask for the same at once: they get one rollback.
-        same = _same(state, wish, identity, now=site.now())
-        if same is not None:
-            raise Settled(same)
+        if _same(state, wish, identity, now=now) is not None:
+            return None
         reasons = moved(made, state)
         if reasons:
             raise Refused(f"the run moved while the plan was made: {reasons[0]}", advice="Request it again.")
@@ -148,13 +148,12 @@ def request(site: Site, wish: Wish) -> RollbackState:
             kind="rollback_requested", timeline=state.timeline, body=body, record=wish.record, reason=wish.reason
         )
 
-    try:
-        site.ledger.append(wish.run, decide, site.stamp(f"rollback_requested:{identity}"))
-    except Settled as settled:
-        answer: RollbackState = settled.answer
-        return answer
+    appended = site.ledger.append(wish.run, decide, site.stamp(f"rollback_requested:{identity}"))
+    same = _same(appended.state, wish, identity, now=now)
+    if appended.entry is None and same is not None:
+        return same
     site.progress.step("rollback.requested")
-    return still(site.ledger.run(wish.run).rollbacks, identity, what="rollback")
+    return still(appended.state.rollbacks, identity, what="rollback")
 
 
 def identity_of(key: str) -> str:

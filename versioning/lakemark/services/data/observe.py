@@ -16,7 +16,6 @@ from lakemark.model.values.instants import to_text
 from lakemark.model.values.wording import instant as told
 from lakemark.ports import DataVersions, HeadAt, Site
 from lakemark.services.data.pins import versions
-from lakemark.services.ledger import Settled
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,10 +106,10 @@ def _look(site: Site, data: DataVersions, repository: str, branch: str, *, head:
     # The look before this one: a move fell between the two.
     before = site.journal.last_looked(f"branch:{repository}/{branch}")
 
-    def decide(state: SiteState) -> Draft:
+    def decide(state: SiteState) -> Draft | None:
         last = state.head_at(repository, branch, now)
         if last is not None and last.commit == commit:
-            raise Settled(None)
+            return None
         body = {
             "repository": repository,
             "branch": branch,
@@ -122,14 +121,11 @@ def _look(site: Site, data: DataVersions, repository: str, branch: str, *, head:
         return Draft(kind="branch_observed", body=body)
 
     # With the sequence: a branch that goes back to where it was is news again.
-    sequence, moved = site.ledger.site().sequence, True
-    try:
-        site.ledger.append_site(decide, site.stamp(f"head:{site.node}:{repository}/{branch}:{sequence}"))
-    except Settled:
-        moved = False
+    sequence = site.ledger.site().sequence
+    appended = site.ledger.append_site(decide, site.stamp(f"head:{site.node}:{repository}/{branch}:{sequence}"))
     # After the entry: a look that is noted and a head that is not would hide the move from `head_at`.
     site.journal.looked(f"branch:{repository}/{branch}", at=now)
-    if not moved:
+    if appended.entry is None:
         return []
     return [f"{repository}/{branch} is at {commit[:12]}" if commit else f"{repository}/{branch} is gone"]
 

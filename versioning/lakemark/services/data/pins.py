@@ -28,7 +28,7 @@ from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import Pin, SiteState
 from lakemark.model.values.instants import duration_text
 from lakemark.ports import DataVersions, MadePin, PinAsked, PinSeen, Site, Strength
-from lakemark.services.ledger import Settled, require_deletable, still
+from lakemark.services.ledger import require_deletable, still
 from lakemark.services.soundness import require_sound
 
 _ORDER = (Strength.NONE, Strength.PLAIN, Strength.GUARDED)
@@ -261,21 +261,18 @@ def _wanted(site: Site, repository: str, commit: str, *, run: str | None) -> Pin
     nonce = secrets.token_hex(8)
     fresh = f"pin-{commit[:12]}-{nonce}"
 
-    def decide(state: SiteState) -> Draft:
+    def decide(state: SiteState) -> Draft | None:
         # The same commit, the same pin: two runs that open at once must not each make a branch.
         standing = state.pin_of(repository, commit)
         if standing is not None and standing.state == "pinned":
-            raise Settled(standing)
+            return None
         branch = standing.branch if standing else fresh
         body = {"repository": repository, "commit": commit, "pin": branch, "run": run}
         return Draft(kind="pinned", body=body | {"nonce": standing.nonce if standing else nonce})
 
-    try:
-        entry = site.ledger.append_site(decide, site.stamp(f"pinned:{fresh}"))
-    except Settled as settled:
-        answer: Pin = settled.answer
-        return answer
-    return still(site.ledger.site().pins, str(entry.body["pin"]), what="pin")
+    state = site.ledger.append_site(decide, site.stamp(f"pinned:{fresh}")).state
+    wanted = state.pin_of(repository, commit)
+    return still(state.pins, wanted.branch if wanted else fresh, what="pin")
 
 
 def _unpin(site: Site, data: DataVersions, pin: Pin) -> list[str]:
@@ -291,21 +288,17 @@ def _unpin(site: Site, data: DataVersions, pin: Pin) -> list[str]:
 def _append(site: Site, kind: str, pin: Pin, *, reason: str) -> bool:
     """False where the pin changed since it was looked at: somebody needs it again."""
 
-    def decide(state: SiteState) -> Draft:
+    def decide(state: SiteState) -> Draft | None:
         require_deletable(state)
         now = still(state.pins, pin.branch, what="pin")
         # Decided on what is true at the entry: a run may have been opened on it since the pass looked.
         if (now.state, now.changed_at) != (pin.state, pin.changed_at):
-            raise Settled(now)
+            return None
         body = {"repository": pin.repository, "commit": pin.commit, "pin": pin.branch}
         return Draft(kind=kind, body=body, reason=reason)
 
-    try:
-        sequence = site.ledger.site().sequence
-        site.ledger.append_site(decide, site.stamp(f"{kind}:{pin.branch}:{site.node}:{sequence}"))
-    except Settled:
-        return False
-    return True
+    sequence = site.ledger.site().sequence
+    return site.ledger.append_site(decide, site.stamp(f"{kind}:{pin.branch}:{site.node}:{sequence}")).entry is not None
 
 
 def _remove(site: Site, data: DataVersions, pin: Pin) -> None:

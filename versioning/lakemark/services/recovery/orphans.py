@@ -13,7 +13,6 @@ from lakemark.model.ledger.run import RunState
 from lakemark.model.runs.placing import standing
 from lakemark.model.values.canonical import JSON
 from lakemark.ports import Checkpoint, Site
-from lakemark.services.ledger import Settled
 from lakemark.services.saves.own_trees import WAITS
 from lakemark.services.soundness import require_sound
 from lakemark.services.tiers.witness import read_back
@@ -64,27 +63,30 @@ def _append(site: Site, sealed: Checkpoint, *, told: bool) -> Orphan:
         "node": site.node,
     }
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         if record.id in state.records:
-            raise Settled(Orphan.RECORDED)
+            return None
         if record.timeline not in state.timelines:
-            raise Settled(Orphan.UNKNOWN)
+            return None
         # Decided where it is appended: while it was read back another save may have taken its step.
+        conflict: dict[str, JSON] = {}
         other = standing(state, record.timeline, record.step)
         if other is not None and other.record.id not in (record.supersedes, body["conflicts_with"]):
             if not told:
-                raise Settled(Orphan.UNDONE)
+                return None
             # Both are kept, and this one is nobody's newest: it was acknowledged without knowing of the other.
-            body["conflicts_with"] = other.record.id
-        contents = Attachments(record=record, manifest=sealed.manifest)
-        return Draft(kind="committed", timeline=record.timeline, body=body, contents=contents, saved_at=record.saved_at)
+            conflict["conflicts_with"] = other.record.id
+        return Draft(
+            kind="committed",
+            timeline=record.timeline,
+            body=body | conflict,
+            contents=Attachments(record=record, manifest=sealed.manifest),
+            saved_at=record.saved_at,
+        )
 
-    try:
-        site.ledger.append(record.run, decide, site.stamp(f"commit:{record.id}"))
-    except Settled as settled:
-        answer: Orphan = settled.answer
-        if answer is not Orphan.RECORDED:
-            return answer
+    state = site.ledger.append(record.run, decide, site.stamp(f"commit:{record.id}")).state
+    if record.id not in state.records:
+        return Orphan.UNDONE if record.timeline in state.timelines else Orphan.UNKNOWN
     # After the entry, as a commit does: another copy of the ledger, which lacks it, must not undo the tree.
     site.hot.note_recorded([record.id])
     return Orphan.RECORDED

@@ -22,7 +22,7 @@ from lakemark.model.values.instants import to_text
 from lakemark.ports import Checkpoint, CheckpointStore, Replicas, Site
 from lakemark.ports.ledger import Ledger
 from lakemark.services.data import pins
-from lakemark.services.ledger import Settled, require_name
+from lakemark.services.ledger import require_name
 from lakemark.services.recovery.orphans import Orphan, settle_orphan
 from lakemark.services.recovery.unclaim import absent, has_copy, holding, in_words, unclaim
 from lakemark.services.site_facts import found_site
@@ -228,33 +228,30 @@ def _replay(ledger: Ledger, entry: Entry, contents: Attachments) -> None:
         clock=entry.clock,
         replayed=True,
     )
-    try:
-        if entry.branch == SITE:
-            ledger.append_site(lambda state: _again_of_site(state, draft), stamp)
-        else:
-            ledger.append(entry.branch, lambda state: _again(state, draft), stamp)
-    except Settled:
-        return
+    if entry.branch == SITE:
+        ledger.append_site(lambda state: _again_of_site(state, draft), stamp)
+    else:
+        ledger.append(entry.branch, lambda state: _again(state, draft), stamp)
 
 
-def _again(state: RunState, draft: Draft) -> Draft:
+def _again(state: RunState, draft: Draft) -> Draft | None:
     """A record whose step is taken here by another one stays beside it, and is nobody's newest."""
     record = draft.contents.record if draft.contents else None
     if draft.kind != "committed" or record is None:
         return draft
     if record.id in state.records:
-        raise Settled(None)
+        return None
     other = standing(state, record.timeline, record.step)
     if other is None or other.record.id in (record.supersedes, draft.body.get("conflicts_with")):
         return draft
     return replace(draft, body={**draft.body, "conflicts_with": other.record.id})
 
 
-def _again_of_site(state: SiteState, draft: Draft) -> Draft:
+def _again_of_site(state: SiteState, draft: Draft) -> Draft | None:
     known = state.tiers.get(str(draft.body.get("tier")))
     # What this ledger knows of the place is what lies there now; the copy's word is older, or another's.
     if draft.kind == "tier_registered" and known is not None and not known.retired:
-        raise Settled(None)
+        return None
     return draft
 
 
@@ -363,9 +360,9 @@ def _commit(site: Site, held: Checkpoint) -> None:
     """The record's entry, without a replica: who committed it and from where is not known any more."""
     record = held.record
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         if record.id in state.records:
-            raise Settled(None)
+            return None
         other = standing(state, record.timeline, record.step)
         clash = other is not None and other.record.id != record.supersedes
         body = {
@@ -379,10 +376,7 @@ def _commit(site: Site, held: Checkpoint) -> None:
         contents = Attachments(record=record, manifest=held.manifest)
         return Draft(kind="committed", timeline=record.timeline, body=body, contents=contents, saved_at=record.saved_at)
 
-    try:
-        site.ledger.append(record.run, decide, site.stamp(f"commit:{record.id}"))
-    except Settled:
-        return
+    site.ledger.append(record.run, decide, site.stamp(f"commit:{record.id}"))
 
 
 def _run_and_timeline(site: Site, record: Record) -> None:

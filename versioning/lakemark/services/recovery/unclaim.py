@@ -15,7 +15,7 @@ from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
 from lakemark.model.values.canonical import JSON
 from lakemark.ports import Site
-from lakemark.services.ledger import Settled, checkpoint, require_identity
+from lakemark.services.ledger import checkpoint, require_identity
 from lakemark.services.tiers.thin import thinned_at
 from lakemark.services.tiers.verify import look, record_looks
 
@@ -133,11 +133,11 @@ class _Claim:
 def _append(site: Site, run: str, kind: str, claim: _Claim) -> bool:
     """False where the claim is another by now: it came back, or somebody else let it go."""
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         found = state.records.get(claim.record)
         # The very claim that was looked at: one that came back meanwhile lies there now.
         if found is None or found.pruned is not None or found.replicas.get(claim.place) != claim.replica:
-            raise Settled(None)
+            return None
         item: dict[str, JSON] = {"record": claim.record}
         if kind == "pruned":
             item |= {"reasons": ["thinned: this node remembers that it made room"], "thinned": True}
@@ -147,11 +147,7 @@ def _append(site: Site, run: str, kind: str, claim: _Claim) -> bool:
 
     sequence = site.ledger.run(run).sequence
     request = f"unclaimed:{claim.record}:{claim.place.tier}:{claim.place.node}:{sequence}"
-    try:
-        site.ledger.append(run, decide, site.stamp(request))
-    except Settled:
-        return False
-    return True
+    return site.ledger.append(run, decide, site.stamp(request)).entry is not None
 
 
 def in_words(gone: Sequence[tuple[RecordState, Place]]) -> list[str]:

@@ -9,7 +9,7 @@ from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Attempt, Cause, RunState
 from lakemark.model.runs.activity import is_idle
 from lakemark.ports import Site
-from lakemark.services.ledger import Settled, require_writable
+from lakemark.services.ledger import require_writable
 
 
 def end_newest(site: Site, run: str, *, noticed_by: str, cause: Cause = Cause.UNKNOWN) -> None:
@@ -52,17 +52,16 @@ def _end(site: Site, run: str, attempt: Attempt | None, *, noticed_by: str, caus
         return
     identity = attempt.id
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         require_writable(state)
         now = state.attempts[identity]
         # A cause that is known is worth an entry also where the end was noted before without one.
         told = now.ended_at is not None and (cause is Cause.UNKNOWN or now.cause != Cause.UNKNOWN)
         if told:
-            raise Settled(None)
+            return None
         body = {"attempt": identity, "cause": cause.value, "noticed_by": noticed_by}
         return Draft(kind="attempt_ended", timeline=now.timeline, body=body)
 
-    with suppress(Settled):
-        # One request for all nodes: whoever notices second finds it said.
-        site.ledger.append(run, decide, site.stamp(f"ended:{identity}:{cause}"))
+    # One request for all nodes: whoever notices second finds it said.
+    site.ledger.append(run, decide, site.stamp(f"ended:{identity}:{cause}"))
     site.progress.step("attempt.ended")

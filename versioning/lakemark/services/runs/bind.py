@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from lakemark.errors import Usage
@@ -14,7 +13,7 @@ from lakemark.model.runs.timeline import lineage
 from lakemark.model.values.canonical import JSON
 from lakemark.ports import Site
 from lakemark.services.data import pins
-from lakemark.services.ledger import Settled, opened, recorded, require_writable
+from lakemark.services.ledger import opened, recorded, require_writable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,17 +97,16 @@ def _bound(site: Site, run: str, found: RecordState, said: DataRef, *, reason: s
 
 
 def _from_now_on(site: Site, run: str, said: DataRef, *, at_step: int | None, reason: str) -> None:
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         require_writable(state)
         interval = state.interval
         if interval is not None and interval.declared and interval.data == (said,) and interval.at_step == at_step:
-            raise Settled(None)
+            return None
         body: dict[str, JSON] = {"data": [said.as_json()], "at_step": at_step}
         return Draft(kind="bound", timeline=state.timeline, body=body, reason=reason)
 
     sequence = site.ledger.run(run).sequence
-    with suppress(Settled):
-        site.ledger.append(run, decide, site.stamp(f"bind:{run}:{said.uri}:{sequence}"))
+    site.ledger.append(run, decide, site.stamp(f"bind:{run}:{said.uri}:{sequence}"))
 
 
 def _replaced(old: tuple[DataRef, ...], said: DataRef) -> tuple[DataRef, ...]:

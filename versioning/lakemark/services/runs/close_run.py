@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import suppress
 
 from lakemark.errors import Refused, quoted
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Cause, RunState
 from lakemark.ports import Site
-from lakemark.services.ledger import Settled, opened, require_writable
+from lakemark.services.ledger import opened, require_writable
 from lakemark.services.runs.attempts import end_newest
 from lakemark.services.saves.find import commit_run
 from lakemark.services.saves.outcomes import Saves
@@ -59,14 +58,12 @@ def reopen_run(site: Site, run: str, *, reason: str) -> RunState:
 def _turn(site: Site, run: str, kind: str, *, reason: str) -> RunState:
     opened(site, run)
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         require_writable(state)
         # Decided where it is appended: two that close at once make one entry.
         if state.closed == (kind == "closed"):
-            raise Settled(None)
+            return None
         return Draft(kind=kind, timeline=state.timeline, reason=reason)
 
-    with suppress(Settled):
-        # With the sequence: a run may be closed, reopened and closed again.
-        site.ledger.append(run, decide, site.stamp(f"{kind}:{site.ledger.run(run).sequence}"))
-    return site.ledger.run(run)
+    # With the sequence: a run may be closed, reopened and closed again.
+    return site.ledger.append(run, decide, site.stamp(f"{kind}:{site.ledger.run(run).sequence}")).state

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from lakemark.model.values.canonical import JSON
 from lakemark.model.values.names import is_run
 from lakemark.ports import Directory, MadePin, RunFile, Site
 from lakemark.services.data import pins
-from lakemark.services.ledger import Settled, opened, require_writable
+from lakemark.services.ledger import opened, require_writable
 from lakemark.services.saves.find import commit_directory, directories
 from lakemark.services.saves.roles import require_words
 from lakemark.services.tiers.unshare import unshare
@@ -229,7 +228,7 @@ def _append_opened(site: Site, asked: Opening, data: tuple[DataRef, ...], *, bef
         "needs_no": sorted(asked.needs_no),
     }
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         interval, faster = state.interval, len(state.intervals) > len(before.intervals)
         if faster and state.timeline != max(before.timeline, 1):
             raise Conflict(f"{asked.run} went on to timeline {state.timeline} meanwhile", advice="Open it again.")
@@ -237,21 +236,17 @@ def _append_opened(site: Site, asked: Opening, data: tuple[DataRef, ...], *, bef
         if interval is None or not (faster or same):
             return Draft(kind="opened", timeline=max(state.timeline, 1), body=body)
         if not (_unwatched(site, state, asked) or _without_more(state, asked)):
-            raise Settled(interval.data)
+            return None
         # Only where its trainer saves on this node, or what it does without, is new.
-        body["data"], body["at_step"] = [ref.as_json() for ref in interval.data], interval.at_step
-        return Draft(kind="opened", timeline=max(state.timeline, 1), body=body)
+        again = {"data": [ref.as_json() for ref in interval.data], "at_step": interval.at_step}
+        return Draft(kind="opened", timeline=max(state.timeline, 1), body=body | again)
 
-    try:
-        # A request of its own each time: opening again on purpose is no repetition.
-        entry = site.ledger.append(asked.run, decide, site.stamp(f"open:{secrets.token_hex(8)}"))
-    except Settled as settled:
-        answer: tuple[DataRef, ...] = settled.answer
-        return answer
+    # A request of its own each time: opening again on purpose is no repetition.
+    entry, state = site.ledger.append(asked.run, decide, site.stamp(f"open:{secrets.token_hex(8)}"))
     # By its own entry: the run may have been re-pinned since.
-    return next(
-        interval.data for interval in site.ledger.run(asked.run).intervals if interval.sequence == entry.sequence
-    )
+    mine = (one for one in state.intervals if entry is not None and one.sequence == entry.sequence)
+    interval = next(mine, state.interval)
+    return () if interval is None else interval.data
 
 
 def _attempt(site: Site, asked: Opening) -> str:
@@ -261,9 +256,9 @@ def _attempt(site: Site, asked: Opening) -> str:
         return state.attempt.id
     attempt = new_attempt(state, Start(job=asked.job, restart=asked.restart))
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         if attempt in state.attempts:
-            raise Settled(attempt)
+            return None
         interval = state.interval
         body: dict[str, JSON] = {
             "attempt": attempt,
@@ -273,9 +268,8 @@ def _attempt(site: Site, asked: Opening) -> str:
         }
         return Draft(kind="attempt", timeline=state.timeline, body=body)
 
-    with suppress(Settled):
-        # By the attempt: every node of one start of a job appends it, and it is one.
-        site.ledger.append(asked.run, decide, site.stamp(f"attempt:{attempt}"))
+    # By the attempt: every node of one start of a job appends it, and it is one.
+    site.ledger.append(asked.run, decide, site.stamp(f"attempt:{attempt}"))
     site.progress.step("open.attempt")
     return attempt
 

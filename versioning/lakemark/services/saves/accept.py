@@ -357,7 +357,7 @@ def _is_recorded(site: Site, save: ToCommit, seen: tuple[OnDisk, ...]) -> bool:
 
 def _kinds(site: Site, state: RunState, record: Record) -> Counter[str]:
     """Of a save as it was first sealed: what grew beside it later, as an evaluation's results, is no part of a save."""
-    while record.supersedes in state.records:
+    while record.supersedes is not None and record.supersedes in state.records:
         record = state.records[record.supersedes].record
     return kinds_of(file.path for file in site.ledger.manifest(state.run, record.id).regular)
 

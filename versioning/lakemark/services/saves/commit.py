@@ -14,7 +14,7 @@ from lakemark.model.ledger.run import RunState
 from lakemark.model.runs.placing import Save, place
 from lakemark.model.values.canonical import JSON
 from lakemark.ports import Site
-from lakemark.services.ledger import Settled, require_opened, require_writable
+from lakemark.services.ledger import require_opened, require_writable
 from lakemark.services.saves.accept import Taken, judge, land
 from lakemark.services.saves.announcements import told
 from lakemark.services.saves.land_again import known_already, sound_replica
@@ -153,22 +153,21 @@ def _append(site: Site, save: ToCommit, claim: Claim, taken: Taken) -> bool | No
 
     wanted = (placement.timeline, placement.supersedes, placement.conflicts)
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         require_writable(state)
         if record.id in state.records:
-            raise Settled(True)  # noqa: FBT003 - whether the record is there
+            return None
         _require_open(state, taken.made_at)
         # `again` is no find: the record that a find is in conflict with, it collides with.
         now = place(state, again)
         if (now.timeline, now.supersedes, now.collides) != wanted:
-            raise Settled(False)  # noqa: FBT003
+            return None
         return Draft(kind="committed", timeline=record.timeline, body=body, contents=contents, saved_at=record.saved_at)
 
-    try:
-        site.ledger.append(save.asked.run, decide, site.stamp(f"commit:{record.id}"))
-    except Settled as settled:
-        return False if settled.answer else None
-    return True
+    appended = site.ledger.append(save.asked.run, decide, site.stamp(f"commit:{record.id}"))
+    if appended.entry is not None:
+        return True
+    return False if record.id in appended.state.records else None
 
 
 def _remember(site: Site, save: ToCommit, taken: Taken, made: Committed) -> Committed:

@@ -16,7 +16,7 @@ from lakemark.model.tiers.residence import CLASSES
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.instants import to_text
 from lakemark.ports import Landed, Site
-from lakemark.services.ledger import Settled, left_out, recorded, require_identity, require_writable
+from lakemark.services.ledger import left_out, recorded, require_identity, require_writable
 from lakemark.services.saves.metric import add_metrics
 from lakemark.services.saves.own_trees import OwnTrees
 from lakemark.services.saves.to_commit import Commit, Committed, ToCommit
@@ -135,14 +135,11 @@ def _is_whole(site: Site, found: RecordState, replica: Replica) -> bool:
 def _append(site: Site, found: RecordState, kind: str, body: dict[str, JSON], *, reason: str | None = None) -> None:
     record = found.record
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         require_writable(state)
         if kind == "unpruned" and recorded(state, record.id).pruned is None:
-            raise Settled(None)
+            return None
         return Draft(kind=kind, timeline=record.timeline, body=body, record=record.id, reason=reason)
 
-    try:
-        # Each landing is a fact of its own: the same request as an earlier one would be that one's entry.
-        site.ledger.append(record.run, decide, site.stamp(f"{kind}:{record.id}:{site.node}:{secrets.token_hex(8)}"))
-    except Settled:
-        return
+    # Each landing is a fact of its own: the same request as an earlier one would be that one's entry.
+    site.ledger.append(record.run, decide, site.stamp(f"{kind}:{record.id}:{site.node}:{secrets.token_hex(8)}"))

@@ -15,7 +15,7 @@ from lakemark.model.ledger.outline import Outline
 from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import SiteState
 from lakemark.ports import Site
-from lakemark.ports.ledger import BrokenEntry
+from lakemark.ports.ledger import Appended, BrokenEntry
 from lakemark.services.soundness import distress
 
 
@@ -64,10 +64,10 @@ class LostLedger:
     def is_whole(self) -> bool:
         return False
 
-    def append(self, run: str, decide: Callable[[RunState], Draft], stamp: Stamp) -> Entry:  # noqa: ARG002
+    def append(self, run: str, decide: Callable[[RunState], Draft | None], stamp: Stamp) -> Appended[RunState]:  # noqa: ARG002
         self._refuse()
 
-    def append_site(self, decide: Callable[[SiteState], Draft], stamp: Stamp) -> Entry:  # noqa: ARG002
+    def append_site(self, decide: Callable[[SiteState], Draft | None], stamp: Stamp) -> Appended[SiteState]:  # noqa: ARG002
         self._refuse()
 
     def manifest(self, run: str, record: str) -> Manifest:  # noqa: ARG002

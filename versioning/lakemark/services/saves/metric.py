@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 
 from lakemark.errors import Usage
@@ -13,7 +12,7 @@ from lakemark.model.ledger.entry import Attachments, Draft
 from lakemark.model.ledger.run import RunState
 from lakemark.model.values.canonical import digest
 from lakemark.ports import Site
-from lakemark.services.ledger import Settled, opened, recorded, require_writable
+from lakemark.services.ledger import opened, recorded, require_writable
 
 _LONGEST_NAME = 200
 
@@ -28,12 +27,12 @@ def add_metrics(site: Site, run: str, record: str, metrics: Mapping[str, float],
     require_numbers(metrics)
     recorded(opened(site, run), record)
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         require_writable(state)
         found = state.records[record].record
         new: dict[str, float] = {name: value for name, value in metrics.items() if found.metrics.get(name) != value}
         if not new:
-            raise Settled(None)
+            return None
         return Draft(
             kind="metric_added",
             timeline=found.timeline,
@@ -45,9 +44,8 @@ def add_metrics(site: Site, run: str, record: str, metrics: Mapping[str, float],
 
     # With the sequence: a value may go from one to another and back.
     sequence = site.ledger.run(run).sequence
-    with suppress(Settled):
-        site.ledger.append(run, decide, site.stamp(f"metric:{record}:{digest({**metrics})[:16]}:{sequence}"))
-    return site.ledger.run(run).records[record].record
+    request = f"metric:{record}:{digest({**metrics})[:16]}:{sequence}"
+    return site.ledger.append(run, decide, site.stamp(request)).state.records[record].record
 
 
 def require_numbers(metrics: Mapping[str, float]) -> None:

@@ -21,7 +21,6 @@ from lakemark.model.runs.placing import Placement, Save, place, standing, timeli
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.names import printable
 from lakemark.ports import Directory, RunFile, Site
-from lakemark.services.ledger import Settled
 from lakemark.services.saves.accept import Taken
 from lakemark.services.saves.known_files import records_of
 from lakemark.services.saves.layout import committed
@@ -151,18 +150,17 @@ def _with_timeline(site: Site, save: ToCommit, as_save: Save, placement: Placeme
         "directory": printable(save.directory),
     }
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         # Another save of the same process may have opened it meanwhile; two would part what belongs together.
         if place(state, as_save).timeline != placement.timeline:
-            raise Settled(None)
+            return None
         return Draft(kind="resumed", timeline=placement.timeline, body=body, reason=placement.why)
 
     run = save.asked.run
-    try:
-        site.ledger.append(run, decide, site.stamp(f"inferred:{run}:{placement.timeline}:{as_save.content}"))
-    except Settled:
-        return replace(save, state=site.ledger.run(run))
-    state = site.ledger.run(run)
+    request = f"inferred:{run}:{placement.timeline}:{as_save.content}"
+    entry, state = site.ledger.append(run, decide, site.stamp(request))
+    if entry is None:
+        return replace(save, state=state)
     bound = Directory(run=run, timeline=placement.timeline, attempt=save.attempt or "", sequence=state.sequence)
     site.journal.bind_directory(save.directory, bound)
     site.progress.step("commit.timeline")

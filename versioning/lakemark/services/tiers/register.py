@@ -16,7 +16,6 @@ from lakemark.model.ledger.site import SiteState, TierSeen
 from lakemark.model.values.canonical import JSON
 from lakemark.ports import CheckpointStore, Identity, Site, TierPlace
 from lakemark.services.ledger import (
-    Settled,
     place_again,
     require_identity,
     require_name,
@@ -125,19 +124,17 @@ def _forget(site: Site, run: str, known: TierSeen) -> tuple[int, int]:
     for kind in ("data_lost", "released"):
         done: list[JSON] = []
 
-        def decide(state: RunState, kind: str = kind, done: list[JSON] = done) -> Draft:
+        def decide(state: RunState, kind: str = kind, done: list[JSON] = done) -> Draft | None:
             require_writable(state)
             # Somebody else may have registered the new place meanwhile, and committed to it.
             now = site.ledger.site().tiers.get(tier_key(site, site.hot))
             done[:] = [] if now is None or now.id != known.id else _gone(site, state, last=kind == "data_lost")
             if not done:
-                raise Settled(None)
+                return None
             return Draft(kind=kind, timeline=state.timeline, body={"items": done}, reason="ephemeral")
 
         sequence = site.ledger.run(run).sequence
-        try:
-            site.ledger.append(run, decide, site.stamp(f"ephemeral:{known.id}:{kind}:{sequence}"))
-        except Settled:
+        if site.ledger.append(run, decide, site.stamp(f"ephemeral:{known.id}:{kind}:{sequence}")).entry is None:
             continue
         counts = (counts[0] + len(done), counts[1] + (len(done) if kind == "data_lost" else 0))
     return counts
@@ -161,11 +158,11 @@ def _record(site: Site, store: TierPlace, identity: Identity, *, instead_of: str
     """False where somebody registered it meanwhile."""
     name = tier_key(site, store)
 
-    def decide(state: SiteState) -> Draft:
+    def decide(state: SiteState) -> Draft | None:
         require_writable(state)
         now = state.tiers.get(name)
         if now is not None and not now.retired and now.id != instead_of:
-            raise Settled(None)
+            return None
         body: dict[str, JSON] = {
             "tier": name,
             "id": identity.id,
@@ -177,11 +174,7 @@ def _record(site: Site, store: TierPlace, identity: Identity, *, instead_of: str
 
     # With the sequence: a tier that is retired and registered again under its old id is news, not the first entry.
     sequence = site.ledger.site().sequence
-    try:
-        site.ledger.append_site(decide, site.stamp(f"tier:{name}:{identity.id}:{sequence}"))
-    except Settled:
-        return False
-    return True
+    return site.ledger.append_site(decide, site.stamp(f"tier:{name}:{identity.id}:{sequence}")).entry is not None
 
 
 def _still(store: TierPlace, known: TierSeen) -> Identity:

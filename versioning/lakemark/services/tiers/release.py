@@ -17,7 +17,6 @@ from lakemark.model.values.wording import instant
 from lakemark.ports import Checkpoint, CheckpointStore, Named, Site
 from lakemark.ports.store import Listing
 from lakemark.services.ledger import (
-    Settled,
     checkpoint,
     opened,
     recorded,
@@ -105,12 +104,12 @@ def _released(site: Site, run: str, ready: Sequence[_Proven]) -> list[Release]:
     held = {one: _held(site, recorded(state, one.record), one.place) for one in releases}
     done: list[Release] = []
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         require_deletable(state)
         # Decided anew on each try: a rollback may have been asked for, or a survivor found damaged, in between.
         done[:] = [one for one in releases if _still(state, one)]
         if not done:
-            raise Settled(None)
+            return None
         items = [_item(state, one) for one in done]
         return Draft(kind="released", timeline=state.timeline, body={"items": items})
 
@@ -118,9 +117,8 @@ def _released(site: Site, run: str, ready: Sequence[_Proven]) -> list[Release]:
     shared = {one.place.tier: site.store(one.place) for one in releases if one.place.node is None}
     for store in shared.values():
         site.journal.looked(_begun(site, store), at=site.now())
-    try:
-        site.ledger.append(run, decide, site.stamp(f"released:{site.node}:{state.sequence}:{releases[0].place.tier}"))
-    except Settled:
+    request = f"released:{site.node}:{state.sequence}:{releases[0].place.tier}"
+    if site.ledger.append(run, decide, site.stamp(request)).entry is None:
         return []
     site.progress.step("release.recorded")
     for one in done:

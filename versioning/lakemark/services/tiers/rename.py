@@ -15,7 +15,7 @@ from lakemark.model.ledger.run import Place, RunState
 from lakemark.model.ledger.site import Renamed, SiteState, tier_name
 from lakemark.model.values.canonical import JSON
 from lakemark.ports import Site
-from lakemark.services.ledger import Settled, require_writable, tier_key
+from lakemark.services.ledger import require_writable, tier_key
 
 
 def rename_tier(site: Site, old: str, new: str) -> list[str]:
@@ -43,11 +43,11 @@ def rename_tier(site: Site, old: str, new: str) -> list[str]:
         )
     body: dict[str, JSON] = {"tier": old, "to": new, "id": seen.id, "node": node}
 
-    def decide(now: SiteState) -> Draft:
+    def decide(now: SiteState) -> Draft | None:
         require_writable(now)
         _require_free(now, tier_name(new, node), seen.id)
         if tier_name(old, node) not in now.tiers:
-            raise Settled(None)
+            return None
         return Draft(kind="tier_renamed", body=body)
 
     _append_site(site, decide, f"rename:{tier_key(site, store)}:{seen.id}:{state.sequence}")
@@ -83,12 +83,12 @@ def rename_node(site: Site, old: str, new: str) -> list[str]:
                 advice="Only a node that has the old one's disk goes on under another name; else `tier init` a new one.",
             )
 
-    def decide(now: SiteState) -> Draft:
+    def decide(now: SiteState) -> Draft | None:
         require_writable(now)
         for name, seen in tiers.items():
             _require_free(now, tier_name(name, new), seen.id)
         if not any(key.endswith(f"@{old}") for key in now.tiers):
-            raise Settled(None)
+            return None
         return Draft(kind="node_renamed", body={"node": old, "to": new})
 
     _append_site(site, decide, f"rename node:{old}:{new}:{state.sequence}")
@@ -112,10 +112,8 @@ def finish(site: Site) -> list[str]:
     return list(followed)
 
 
-def _append_site(site: Site, decide: Callable[[SiteState], Draft], request: str) -> None:
-    try:
-        site.ledger.append_site(decide, site.stamp(request))
-    except Settled:
+def _append_site(site: Site, decide: Callable[[SiteState], Draft | None], request: str) -> None:
+    if site.ledger.append_site(decide, site.stamp(request)).entry is None:
         return
     site.progress.step("rename.recorded")
 
@@ -139,7 +137,7 @@ def _taken_again(state: SiteState, one: Renamed) -> bool:
 def _follow(site: Site, run: str, one: Renamed) -> bool:
     """Whether the run had something at the old name, and follows now."""
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         require_writable(state)
         items: list[JSON] = [
             {"record": found.record.id}
@@ -147,7 +145,7 @@ def _follow(site: Site, run: str, one: Renamed) -> bool:
             if any(_at(place, one) for place in (*found.replicas, *found.released, *found.refused))
         ]
         if not items and not (one.tier is None and one.old in state.watch):
-            raise Settled(None)
+            return None
         if one.tier is None:
             body: dict[str, JSON] = {"node": one.old, "to": one.new, "items": items}
             return Draft(kind="node_renamed", timeline=state.timeline, body=body)
@@ -159,11 +157,7 @@ def _follow(site: Site, run: str, one: Renamed) -> bool:
     if not any(_at(place, one) for place in outline.places) and not (one.tier is None and one.old in outline.watch):
         return False
     sequence = outline.sequence
-    try:
-        site.ledger.append(run, decide, site.stamp(f"rename:{one.sequence}:{sequence}"))
-    except Settled:
-        return False
-    return True
+    return site.ledger.append(run, decide, site.stamp(f"rename:{one.sequence}:{sequence}")).entry is not None
 
 
 def _at(place: Place, one: Renamed) -> bool:

@@ -25,7 +25,6 @@ from lakemark.model.values.canonical import JSON
 from lakemark.model.values.instants import to_text
 from lakemark.ports import Checkpoint, CheckpointStore, Named, Replicas, Site, Stored
 from lakemark.services.ledger import (
-    Settled,
     checkpoint,
     opened,
     recorded,
@@ -198,7 +197,7 @@ def _record(site: Site, found: RecordState, target: Named, put: _Put) -> None:
         **measured,
     }
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         require_writable(state)
         now = recorded(state, record.id)
         # Retention may have let it go while its bytes were on their way.
@@ -208,15 +207,12 @@ def _record(site: Site, found: RecordState, target: Named, put: _Put) -> None:
             )
         standing = now.replicas.get(place)
         if standing is not None and standing.sound:
-            raise Settled(None)
+            return None
         # With the names of its objects: without them nobody finds the bytes in a DVC tier again.
         contents = Attachments(objects=stored.objects or None)
         return Draft(kind="replicated", timeline=record.timeline, body=body, record=record.id, contents=contents)
 
-    try:
-        site.ledger.append(record.run, decide, site.stamp(f"replicate:{record.id}:{_key(place)}:{sequence}"))
-    except Settled:
-        return
+    site.ledger.append(record.run, decide, site.stamp(f"replicate:{record.id}:{_key(place)}:{sequence}"))
 
 
 def _refused(site: Site, found: RecordState, target: Named, why: str) -> None:
@@ -224,10 +220,10 @@ def _refused(site: Site, found: RecordState, target: Named, why: str) -> None:
     record, place = found.record, target.place
     sequence = site.ledger.run(record.run).sequence
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         require_writable(state)
         if recorded(state, record.id).refused.get(place) == why:
-            raise Settled(None)
+            return None
         body: dict[str, JSON] = {"tier": place.tier, "node": place.node, "why": why}
         return Draft(
             kind="replica_refused",
@@ -236,9 +232,10 @@ def _refused(site: Site, found: RecordState, target: Named, why: str) -> None:
             record=record.id,
         )
 
-    try:
-        site.ledger.append(record.run, decide, site.stamp(f"refused:{record.id}:{_key(place)}:{sequence}"))
-    except Settled:
+    if (
+        site.ledger.append(record.run, decide, site.stamp(f"refused:{record.id}:{_key(place)}:{sequence}")).entry
+        is None
+    ):
         return
     site.progress.step("replicate.refused")
 

@@ -13,7 +13,7 @@ from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
 from lakemark.model.values.instants import to_text
 from lakemark.ports import Checkpoint, CheckpointStore, Damage, Site
-from lakemark.services.ledger import Settled, checkpoint, left_out, named_again, recorded, require_identity
+from lakemark.services.ledger import checkpoint, left_out, named_again, recorded, require_identity
 from lakemark.services.tiers.witness import as_answer
 
 _DISTANCE = {"hot": 0, "warm": 1, "cold": 2}
@@ -239,10 +239,10 @@ def _note(site: Site, found: RecordState, place: Place, listed: list[Damage], *,
     damaged = bool(listed) and not suspect
     record = found.record
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         now = recorded(state, record.id).replicas.get(place)
         if now is None or (now.suspect, now.damaged) == (suspect, damaged):
-            raise Settled(None)
+            return None
         item = {
             "record": record.id,
             "tier": place.tier,
@@ -261,5 +261,5 @@ def _note(site: Site, found: RecordState, place: Place, listed: list[Damage], *,
     sequence = site.ledger.run(record.run).sequence
     try:
         site.ledger.append(record.run, decide, site.stamp(f"damage:{record.id}:{where}:{suspect}:{damaged}:{sequence}"))
-    except (Settled, InDistress):  # reading goes on where nothing may be recorded
+    except InDistress:  # reading goes on where nothing may be recorded
         return

@@ -10,7 +10,7 @@ from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.tiers.thinning import ages_at, forbidden, thinnable
 from lakemark.model.values.canonical import JSON
 from lakemark.ports import Site
-from lakemark.services.ledger import Settled, recorded, require_clock
+from lakemark.services.ledger import recorded, require_clock
 from lakemark.services.tiers.kept import why_kept
 from lakemark.services.tiers.release import drop_left
 
@@ -84,15 +84,11 @@ def _recorded(site: Site, found: RecordState, at: datetime) -> bool:
     record = found.record
     item: dict[str, JSON] = {"record": record.id, "reasons": ["thinned: hot is full"], "thinned": True}
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         # It may have been held, or replicated, since it was chosen.
         if forbidden(state, site.now()) or not thinnable(state, recorded(state, record.id), site.hot.place, at=at):
-            raise Settled(None)
+            return None
         return Draft(kind="pruned", timeline=record.timeline, body={"items": [item]}, reason="thinned")
 
     sequence = site.ledger.run(record.run).sequence  # a record may be thinned, come back, and be thinned again
-    try:
-        site.ledger.append(record.run, decide, site.stamp(f"thinned:{record.id}:{sequence}"))
-    except Settled:
-        return False
-    return True
+    return site.ledger.append(record.run, decide, site.stamp(f"thinned:{record.id}:{sequence}")).entry is not None

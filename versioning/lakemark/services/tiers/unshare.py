@@ -12,7 +12,7 @@ from lakemark.model.tiers.sharing import alone_by_link
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.instants import to_text
 from lakemark.ports import Site
-from lakemark.services.ledger import Settled, checkpoint, recorded
+from lakemark.services.ledger import checkpoint, recorded
 from lakemark.services.tiers.sources import note_damage
 from lakemark.services.tiers.witness import read_back
 
@@ -64,10 +64,10 @@ def _record(site: Site, found: RecordState) -> None:
     record, place = found.record, site.hot.place
     at = to_text(site.now())
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         now = recorded(state, record.id).replicas.get(place)
         if now is None or not now.linked:
-            raise Settled(None)
+            return None
         item: dict[str, JSON] = {
             "record": record.id,
             "tier": place.tier,
@@ -80,7 +80,4 @@ def _record(site: Site, found: RecordState) -> None:
         return Draft(kind="verified", timeline=record.timeline, body={"items": [item], "verified_at": at})
 
     sequence = site.ledger.run(record.run).sequence
-    try:
-        site.ledger.append(record.run, decide, site.stamp(f"unshared:{record.id}:{site.node}:{sequence}"))
-    except Settled:
-        return
+    site.ledger.append(record.run, decide, site.stamp(f"unshared:{record.id}:{site.node}:{sequence}"))

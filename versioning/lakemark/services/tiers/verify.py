@@ -10,7 +10,7 @@ from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place, RecordState, RunState
 from lakemark.model.values.instants import to_text
 from lakemark.ports import Damage, Site
-from lakemark.services.ledger import Settled, checkpoint, left_out, named_again, require_identity
+from lakemark.services.ledger import checkpoint, left_out, named_again, require_identity
 from lakemark.services.soundness import RECOVER, distress
 from lakemark.services.tiers.witness import read_back
 
@@ -117,20 +117,21 @@ def record_looks(site: Site, run: str, looks: Sequence[ReplicaLook]) -> None:
     ]
     at = to_text(site.now())
 
-    def decide(state: RunState) -> Draft:
+    def decide(state: RunState) -> Draft | None:
         # Reading takes long: what was released meanwhile has no replica that an entry could speak of.
         still = [item for item in items if _claimed(state, item)]
         if not still:
-            raise Settled(None)
+            return None
         return Draft(kind="verified", timeline=state.timeline, body={"items": still, "verified_at": at})
 
     # With the sequence: two looks within one tick of the clock are two.
     sequence = site.ledger.run(run).sequence
     try:
-        site.ledger.append(run, decide, site.stamp(f"verified:{site.node}:{at}:{sequence}"))
-    except (Settled, InDistress):  # reading goes on where nothing may be recorded
+        appended = site.ledger.append(run, decide, site.stamp(f"verified:{site.node}:{at}:{sequence}"))
+    except InDistress:  # reading goes on where nothing may be recorded
         return
-    site.progress.step("verify.recorded")
+    if appended.entry is not None:
+        site.progress.step("verify.recorded")
 
 
 def _claimed(state: RunState, item: Mapping[str, object]) -> bool:
