@@ -319,6 +319,32 @@ def test_it_follows_a_git_ledger(tmp_path):
     assert (index.runs(), [entry.kind for entry in index.log(SITE)]) == ((RUN,), ["alias_set"])
 
 
+def test_the_site_is_folded_on_from_where_it_was(tmp_path):
+    ledger = ledger_with_entries(tmp_path / "ledger.git")
+    index = Index(tmp_path / "index.sqlite")
+    index.catch_up(ledger)
+    before = index.site()
+    assert index.site() is before
+    body = {"alias": "last", "run": RUN, "record": "1" * 64}
+    ledger.append_site(lambda _: Draft(kind="alias_set", body=body), stamp(2, 2))
+    index.catch_up(ledger)
+    assert index.site() == ledger.site()
+    assert (list(before.aliases), list(index.site().aliases)) == (["best"], ["best", "last"])
+    # Another history of the same length: nothing of the one before may stay.
+    other = GitLedger(init_of(tmp_path / "other.git"))
+    for number in (1, 2):
+        body = {"alias": f"other-{number}", "run": RUN, "record": "2" * 64}
+        other.append_site(lambda _, body=body: Draft(kind="alias_set", body=body), stamp(number, number))
+    index.catch_up(other)
+    assert index.site() == other.site()
+    assert list(index.site().aliases) == ["other-1", "other-2"]
+
+
+def init_of(path):
+    init(path)
+    return path
+
+
 def test_a_ledger_starts_from_its_cache(tmp_path):
     path = tmp_path / "ledger.git"
     ledger = ledger_with_entries(path)

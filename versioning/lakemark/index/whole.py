@@ -22,7 +22,7 @@ from lakemark.index.filling import Row
 from lakemark.index.reading import Line, Page, Selection
 from lakemark.model.ledger.entry import SITE, Entry, parsed
 from lakemark.model.ledger.run import RecordState, RunState
-from lakemark.model.ledger.site import SiteState, fold_site
+from lakemark.model.ledger.site import SiteState
 from lakemark.ports.ledger import KnownRun
 
 T = TypeVar("T")
@@ -65,6 +65,7 @@ class Index:
         self._guard = threading.RLock()
         self._source: Source | None = None
         self._structures: dict[str, tuple[str, RunState]] = {}
+        self._site: tuple[str | None, SiteState] = None, SiteState()
         self._open()
 
     def close(self) -> None:
@@ -181,8 +182,20 @@ class Index:
             return known[1]
 
     def site(self) -> SiteState:
-        """The site's state."""
-        return fold_site(self._asked(partial(_entries, branch=SITE, newest=None)))
+        """The site's state; only entries that came since it was asked for are read. Do not change it."""
+        with self._guard:
+            revision, state = self._site
+            after = partial(_site_after, revision=revision, sequence=state.sequence)
+            goes_on, rows = self._asked(after)
+            if not goes_on:
+                revision, state = None, SiteState()
+            if rows:
+                # Whoever has the old one must not see what came since.
+                revision, state = rows[-1][0], state.snapshot()
+                for _, data in rows:
+                    state.apply(*parsed(data, None))
+            self._site = revision, state
+            return state
 
     def records(self, wanted: Selection) -> Page:
         """A page of records, newest first."""
@@ -411,6 +424,23 @@ def _entries(connection: sqlite3.Connection, *, branch: str, newest: int | None)
         (branch, -1 if newest is None else newest),
     ).fetchall()
     return [parsed(row[0], None)[0] for row in reversed(rows)]
+
+
+def _site_after(
+    connection: sqlite3.Connection, *, revision: str | None, sequence: int
+) -> tuple[bool, list[tuple[str, bytes]]]:
+    """Whether the entry `sequence` of the site still is `revision`, and those after it; all, where it is not."""
+    # One view of both questions, whatever another process writes in between.
+    connection.execute("BEGIN")
+    try:
+        goes_on = _revision(connection, branch=SITE, sequence=sequence) == revision
+        rows = connection.execute(
+            "SELECT revision, entry FROM entries WHERE branch = ? AND sequence > ? ORDER BY sequence",
+            (SITE, sequence if goes_on else 0),
+        ).fetchall()
+    finally:
+        connection.execute("COMMIT")
+    return goes_on, rows
 
 
 def _revision(connection: sqlite3.Connection, *, branch: str, sequence: int) -> str | None:
