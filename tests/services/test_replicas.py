@@ -16,7 +16,7 @@ from lakemark.services.back.restore import restore
 from lakemark.services.back.rollback_request import request
 from lakemark.services.node.sweep import sweep
 from lakemark.services.saves.commit import Commit, commit
-from lakemark.services.tiers.demote import demote
+from lakemark.services.tiers.demote import demote, demote_all, in_words, plan, present, renewed
 from lakemark.services.tiers.release import release
 from lakemark.services.tiers.replicate import replicate
 from lakemark.services.tiers.verify import verify
@@ -182,6 +182,63 @@ def test_demote_goes_down_step_by_step_and_releases_what_settled(world):
     assert places(world, first) == {"cold"}
     assert world.shelves["warm"].condemned
     assert WARM < COLD
+
+
+class Counted(dict):
+    """Residence that counts how often its rules are asked for."""
+
+    asked = 0
+
+    def get(self, *given):
+        self.asked += 1
+        return super().get(*given)
+
+
+def test_a_pass_with_nothing_to_do_decides_once(world):
+    world.open()
+    world.saves(100, 200, 300, minutes=1)
+    site = world.site()
+    rules = Counted(site.policies.residence)
+    site = replace(site, policies=replace(site.policies, residence=rules))
+    tiers, _ = present(site)
+    due = plan(site, RUN, tiers)
+    assert (due.is_work, renewed(site, due) is due) == (False, True)
+    once, rules.asked = rules.asked, 0
+    demote(site, RUN)
+    assert rules.asked == once > 0
+    rules.asked = 0
+    demote_all(site, [RUN], tiers=tiers)
+    assert rules.asked == once
+
+
+def test_what_is_due_is_decided_anew_where_something_came_in_or_other_tiers_count(world, saved):
+    site = world.site()
+    tiers, _ = present(site)
+    due = plan(site, RUN, tiers)
+    assert due.is_work
+    fewer = renewed(site, due, tiers=tiers[:1])
+    assert (fewer.tiers, fewer.is_work) == (tuple(tiers[:1]), False)
+    assert renewed(site, due, tiers=list(tiers)) is due
+    replicate(site, RUN, saved, to="warm")
+    assert [one.tier for one in renewed(site, due).moves.replicate] == ["cold"]
+
+
+def test_a_dry_run_says_what_a_pass_then_does(world, saved):
+    site = world.site()
+    due = plan(site, RUN, present(site)[0])
+    done = demote(site, RUN)
+    assert tuple(done.replicated) == due.moves.replicate
+    assert in_words(site, due) == [f"replicate {RUN}@100 to {one.tier}: {one.why}" for one in done.replicated]
+    world.saves(200, 300, 400, minutes=1)
+    world.clock.wait(seconds=HOT.seconds)
+    due = plan(site, RUN, present(site)[0])
+    done = demote(site, RUN)
+    assert [one.record for one in done.released] == [saved, world.at(200).record.id]
+    first, second = due.moves.release
+    assert in_words(site, due) == [
+        f"release {RUN}@100 from hot: {first.why}",
+        f"release {RUN}@200 from hot: {second.why}",
+    ]
 
 
 def test_bytes_of_a_shared_tier_go_after_the_grace_and_not_those_still_used(world):

@@ -305,7 +305,7 @@ def _ids(records: list[RecordState]) -> list[str]:
 def _would_sweep(site: Site) -> Answer:
     from lakemark.services.saves.find import runs_of, waiting
     from lakemark.services.saves.lost_ledger import for_saving
-    from lakemark.services.tiers.demote import plan, present
+    from lakemark.services.tiers.demote import in_words, plan, present
     from lakemark.services.tiers.register import require_named
 
     site, why = for_saving(site)
@@ -323,10 +323,7 @@ def _would_sweep(site: Site) -> Answer:
         # Without all entries nobody knows what may be moved or released.
         if why is not None:
             continue
-        moves = plan(site, run, tiers)
-        step = {identity: found.record.step for identity, found in state.records.items()}
-        said += [f"replicate {run}@{step[one.record]} to {one.tier}: {one.why}" for one in moves.replicate]
-        said += [f"release {run}@{step[one.record]} from {one.place.tier}: {one.why}" for one in moves.release]
+        said += in_words(site, plan(site, run, tiers))
     return would(*said)
 
 

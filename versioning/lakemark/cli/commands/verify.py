@@ -112,12 +112,12 @@ def _checked_ledger(here: Session) -> list[str]:
 def _chosen(here: Session, target: str | None) -> list[RecordState]:
     if target is None:
         runs = [here.site.ledger.run(run) for run in here.site.ledger.runs()]
-        return [found for state in runs for found in state.records.values() if found.pruned is None]
+        return [found for state in runs for found in state.live()]
     run, found = here.history.run_or_record(target, now=here.now)
     state = here.site.ledger.run(run)
     if found is not None:
         return [state.records[found.record.id]]
-    return [found for found in state.records.values() if found.pruned is None]
+    return list(state.live())
 
 
 def _sampled(records: list[RecordState], share: str | None) -> list[RecordState]:

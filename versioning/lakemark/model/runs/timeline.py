@@ -31,12 +31,14 @@ def forked_from(state: RunState, timeline: int | None = None) -> frozenset[str]:
     return frozenset(found.fork.record for found in opened if found is not None and found.fork is not None)
 
 
-def lineage(state: RunState, timeline: int | None = None, *, step: int | None = None) -> Iterator[RecordState]:
+def lineage(
+    state: RunState, timeline: int | None = None, *, step: int | None = None, live: bool = False
+) -> Iterator[RecordState]:
     """The records of a timeline, newest step first, then its parent's up to the fork, and so on to the root.
 
     Of several records at one step the one appended last comes first. Superseded and conflicting ones are left out.
     A fork's step counts only by the record it names: another record at that step in the parent is not of the lineage.
-    step: only those of this step, without looking at the others.
+    step: only those of this step, without looking at the others. live: without the pruned ones, which are not looked at.
     """
     forks = forked_from(state, timeline)
     for number, bound in segments(state, timeline):
@@ -44,7 +46,7 @@ def lineage(state: RunState, timeline: int | None = None, *, step: int | None = 
             fork = identity in forks
             # The very fork is of the lineage; others at its step are what was left behind.
             above = bound is not None and (there > bound or (there == bound and not fork))
-            if above or step not in (None, there):
+            if above or step not in (None, there) or (live and identity not in state.unpruned):
                 continue
             found = state.records[identity]
             # What a timeline began from counts, also if it was superseded since.

@@ -104,16 +104,15 @@ def plan_moves(
         guarded=_guarded(state, now),
         blocked=_blocked(state, now),
         # Quarantined and superseded ones take up no place among the newest.
-        newest_first=[found for found in lineage(state) if usable(found)],
+        newest_first=[found for found in lineage(state, live=True) if usable(found)],
         places={tier.name: Place(tier=tier.name, node=node if tier.tier_class == "hot" else None) for tier in tiers},
     )
     admitted = {tier.name: _admitted(plan, tier) for tier in plan.tiers if tier.tier_class != "hot"}
-    for found in sorted(state.records.values(), key=lambda found: found.sequence):
-        # Pruned: its bytes go, and nothing is copied or released that pruning removes.
-        if found.pruned is None:
-            _replicate(plan, found, [tier for tier in plan.tiers if found.record.id in admitted.get(tier.name, ())])
-            _release(plan, found)
-            _suspects(plan, found)
+    # Not the pruned ones: their bytes go, and nothing is copied or released that pruning removes.
+    for found in sorted(state.live(), key=lambda found: found.sequence):
+        _replicate(plan, found, [tier for tier in plan.tiers if found.record.id in admitted.get(tier.name, ())])
+        _release(plan, found)
+        _suspects(plan, found)
     return Moves(
         # Faster tiers first: a record is safe earlier, and slower ones read from there.
         replicate=tuple(sorted(plan.replicate, key=lambda move: _rank(plan, move.tier))),
@@ -127,7 +126,7 @@ def plan_moves(
 def _guarded(state: RunState, now: datetime) -> dict[str, str]:
     """Ids of records whose replicas stay where they are -> why."""
     guarded: dict[str, str] = {}
-    for found in state.records.values():
+    for found in state.live():
         if holds(found, now):
             guarded[found.record.id] = f"held: {found.held}"
     for request in state.rollbacks.values():
@@ -154,7 +153,7 @@ def behind(state: RunState, now: datetime) -> str | None:
 def _admitted(plan: _Plan, tier: Tier) -> set[str]:
     admit = _residence(plan, tier).admit
     if admit.everything:
-        return set(plan.state.records)
+        return set(plan.state.unpruned)
     ids = set(plan.kept) if admit.retained else set()
     if admit.newest:
         ids.update(found.record.id for found in plan.newest_first[:1])
@@ -171,6 +170,8 @@ def _first_of_each(state: RunState, every: timedelta) -> Iterator[str]:
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     for timeline, rows in state.by_step.items():
         for _, _, identity in rows:
+            if identity not in state.unpruned:
+                continue
             found = state.records[identity]
             # Counted from a fixed point, so that the stretches do not move with the run's first record.
             stretch = (timeline, (found.instant - epoch) // every)

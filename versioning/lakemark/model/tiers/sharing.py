@@ -29,9 +29,9 @@ def alone_by_link(
 
     rpo: as old as that without a slower copy. slower: names of slower tiers in reach; while there are none, at once.
     """
-    for found in state.records.values():
+    for found in state.live():
         here = found.replicas.get(hot)
-        if here is None or not here.linked or not here.sound or found.pruned is not None:
+        if here is None or not here.linked or not here.sound:
             continue
         # A copy anywhere else will do: what the trainer does to the link then costs nothing.
         if any(copy.sound for place, copy in found.replicas.items() if place != hot):

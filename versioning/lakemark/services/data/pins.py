@@ -141,9 +141,8 @@ def needed(site: Site) -> dict[tuple[str, str], list[str]]:
             for attempt in state.attempts.values():
                 older = [ref for ref in attempt.data if f"run {run}" not in found.get((ref.repository, ref.commit), ())]
                 _note(found, older, f"attempt {attempt.id} of {run}")
-        for record in state.records.values():
-            if record.pruned is None:
-                _note(found, record.record.data, f"record {record.record.id[:12]}")
+        for record in state.live():
+            _note(found, record.record.data, f"record {record.record.id[:12]}")
         for rollback in state.rollbacks.values():
             if rollback.open:
                 _note(found, _planned(rollback.plan), f"rollback {rollback.id}")

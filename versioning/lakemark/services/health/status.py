@@ -137,10 +137,10 @@ def problems_of(state: RunState, rules: Rules) -> Iterator[Problem]:
         what = f"{state.run} has entries of a newer version ({kinds}): {state.blocked.value}"
         yield Problem(colour=RED, what=what, next="Update lakemark on this node.")
     # What was superseded, or is in conflict, is nobody's next start: it may be alone, or of unknown data.
-    standing = [found for found in state.records.values() if found.stands and found.pruned is None]
+    standing = [found for found in state.live() if found.stands]
     yield from _recovery_point(state, rules)
     yield from _directory(state, rules)
-    yield from _replicas(state, [found for found in state.records.values() if found.pruned is None])
+    yield from _replicas(state, list(state.live()))
     yield from _refused(state)
     yield from _unsafe(state, standing, rules)
     if rules.data:
@@ -356,8 +356,8 @@ def _replicas(state: RunState, records: Iterable[RecordState]) -> Iterator[Probl
 
 def _refused(state: RunState) -> Iterator[Problem]:
     """Tiers that can't hold a record: it has fewer copies than its rules say, and no pass will change that."""
-    for found in state.records.values():
-        for place, why in found.refused.items() if found.pruned is None else ():
+    for found in state.live():
+        for place, why in found.refused.items():
             what = f"{state.run}@{found.record.step} ({found.record.id[:12]}) can't be kept in {place.tier}: {why}"
             advice = (
                 f"Keep another copy of it; to try again: lakemark replicate {found.record.id[:12]} --to {place.tier}"

@@ -47,7 +47,7 @@ from lakemark.services.saves.lost_ledger import for_saving_of
 from lakemark.services.saves.outcomes import Saves
 from lakemark.services.saves.waiting import WaitingSave, keep_note, need_bytes, unfinished_of, waiting_of
 from lakemark.services.site_facts import beat
-from lakemark.services.tiers.demote import Pending, begin, present, settle, sink, tier_of
+from lakemark.services.tiers.demote import Pending, begin, plan, present, settle, sink, tier_of
 from lakemark.services.tiers.store_note import note_stores
 
 TEND_EVERY: Final = timedelta(minutes=5)
@@ -300,7 +300,7 @@ class Watch:
             pending: list[Pending] = []
             planned_at, own = self.site.ledger.run(run).sequence, 0
             with _gathering(pending, f"replicas of {run}"):
-                done = sink(self.site, run, to=to, tiers=tiers)
+                done = sink(self.site, plan(self.site, run, tiers), to=to)
                 own = len(done.replicated)
                 refusing = done.away.get(to, "")
                 replicated = replicated or bool(done.replicated)
@@ -350,10 +350,11 @@ class Watch:
             pending: list[Pending] = []
             planned_at = self.site.ledger.run(run).sequence
             with _gathering(pending, f"replicas of {run}"):
-                done = begin(self.site, run, tiers)
+                due = plan(self.site, run, tiers)
+                done = begin(self.site, due)
                 if any(one.ok for one in done.rechecked):
                     self.moving()  # what was suspect may be a source again
-                done.add(settle(self.site, run, tiers=tiers, need_bytes=self._need_bytes(), away=refusing))
+                done.add(settle(self.site, due, need_bytes=self._need_bytes(), away=refusing))
                 self._swept(Swept(released=done.released, thinned=done.thinned))
                 pending += done.pending
             self._note(f"replicas of {run}", pending)
@@ -427,11 +428,7 @@ def _due(last: datetime | None, now: datetime, every: timedelta) -> bool:
 
 def _oldest_alone(site: Site, run: str) -> tuple[bool, float]:
     """Runs that would lose most go first: those with the oldest record that is nowhere but in hot."""
-    alone = [
-        found.recorded_at
-        for found in site.ledger.run(run).records.values()
-        if found.pruned is None and set(found.replicas) == {site.hot.place}
-    ]
+    alone = [found.recorded_at for found in site.ledger.run(run).live() if set(found.replicas) == {site.hot.place}]
     return not alone, min(alone).timestamp() if alone else 0.0
 
 

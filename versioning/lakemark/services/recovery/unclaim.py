@@ -74,8 +74,7 @@ def absent(site: Site) -> list[tuple[RecordState, Place]]:
     return [
         (found, place)
         for state in states
-        for found in state.records.values()
-        if found.pruned is None
+        for found in state.live()
         for place in found.replicas
         if place in there and found.record.id not in there[place]
     ]

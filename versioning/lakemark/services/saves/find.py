@@ -210,11 +210,8 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves, *, looks: Lo
 
 def _lost(state: RunState) -> frozenset[str]:
     """Records that nobody removed on purpose and of which the ledger knows no sound replica."""
-    rows = state.records.items()
     return frozenset(
-        identity
-        for identity, found in rows
-        if found.pruned is None and not any(replica.sound for replica in found.replicas.values())
+        found.record.id for found in state.live() if not any(replica.sound for replica in found.replicas.values())
     )
 
 

@@ -1,7 +1,8 @@
 """Demote: do what residence says. Replicate further down, read back what has settled, release what is proven below.
 
-A pass has three parts: `begin` looks at this node's hot, `sink` fills one slower tier, each tier in a lane of its own, and
-`settle` releases. So a tier that is slow or away keeps nothing from the others.
+What is due of a run is decided once, by `plan`, and shown by a dry run as it is. A pass carries it out in three parts:
+`begin` looks at this node's hot, `sink` fills one slower tier, each tier in a lane of its own, and `settle` releases. So a
+tier that is slow or away keeps nothing from the others. A part decides anew only where entries came in since.
 """
 
 from __future__ import annotations
@@ -71,6 +72,60 @@ class Demoted:
         self.away |= other.away
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is due of a run's replicas. tip: revision of the run's newest entry then, or of an earlier one.
+
+    tiers: those it counts on.
+    """
+
+    run: str
+    tip: str | None
+    tiers: tuple[Tier, ...]
+    moves: Moves
+
+    @property
+    def is_work(self) -> bool:
+        """Whether anything is to be done that is not waited for."""
+        return bool(self.moves.replicate or self.moves.recheck or self.moves.release)
+
+
+def plan(site: Site, run: str, tiers: Iterable[Tier]) -> Plan:
+    """What is due now, decided from the ledger alone. tiers: those in use."""
+    tip, used = site.ledger.tip(run), tuple(tiers)  # the tip first: what comes in meanwhile is planned with again
+    state, policies = site.ledger.run(run), site.policies
+    retained = any(policies.residence[one.name].admit.retained for one in used if one.name in policies.residence)
+    moves = plan_moves(
+        state,
+        used,
+        policies.residence,
+        site.now(),
+        node=site.node,
+        copies=policies.copies,
+        # What retention keeps costs as much to tell as all the rest, and only such a tier asks for it.
+        kept=kept(site, state) if retained else frozenset(),
+    )
+    return Plan(run=run, tip=tip, tiers=used, moves=moves)
+
+
+def renewed(site: Site, known: Plan, *, tiers: Iterable[Tier] | None = None) -> Plan:
+    """The same, unless entries came in since, or it counted on others than `tiers`."""
+    used = known.tiers if tiers is None else tuple(tiers)
+    return known if (site.ledger.tip(known.run), used) == (known.tip, known.tiers) else plan(site, known.run, used)
+
+
+def in_words(site: Site, due: Plan) -> list[str]:
+    """What a pass would do, for a dry run."""
+    records, run = site.ledger.run(due.run).records, due.run
+    return [
+        *(f"replicate {run}@{records[one.record].record.step} to {one.tier}: {one.why}" for one in due.moves.replicate),
+        *(
+            f"release {run}@{records[one.record].record.step} from {one.place.tier}: {one.why}"
+            for one in due.moves.release
+        ),
+    ]
+
+
 def demote(
     site: Site, run: str, *, tiers: Sequence[Tier] | None = None, need_bytes: int = 0, away: Collection[str] = ()
 ) -> Demoted:
@@ -82,12 +137,15 @@ def demote(
     result = Demoted()
     if tiers is None:
         tiers, result.pending = present(site)
-    result.add(begin(site, run, tiers))
+    require_sound(site)
+    due = plan(site, run, tiers)
+    result.add(begin(site, due))
+    due = renewed(site, due)
     # A tier that took nothing costs a timeout: once a pass, not once a run.
-    lanes = [partial(sink, site, run, to=tier.name, tiers=tiers) for tier in slower(tiers) if tier.name not in away]
+    lanes = [partial(sink, site, due, to=tier.name) for tier in slower(tiers) if tier.name not in away]
     for done in site.at_once(lanes):
         result.add(done)
-    result.add(settle(site, run, tiers=tiers, need_bytes=need_bytes, away={*away, *result.away}))
+    result.add(settle(site, due, need_bytes=need_bytes, away={*away, *result.away}))
     return result
 
 
@@ -104,31 +162,32 @@ def demote_all(
     first: called with each run before anything is done for it.
     """
     result = Demoted()
-    waiting: list[str] = []
+    waiting: list[Plan] = []
     for run in runs:
         first(run)
         with _pending(result, run):
-            result.add(begin(site, run, tiers))
             due = plan(site, run, tiers)
-            if due.replicate or due.recheck or due.release:
-                waiting.append(run)
+            result.add(begin(site, due))
+            due = renewed(site, due)
+            if due.is_work:
+                waiting.append(due)
             else:  # it asks nothing of a slower tier: done with while it is in memory
-                result.add(settle(site, run, tiers=tiers, need_bytes=need_bytes))
-    for done in site.at_once([partial(_lane, site, waiting, tier.name, tiers) for tier in slower(tiers)]):
+                result.add(settle(site, due, need_bytes=need_bytes))
+    for done in site.at_once([partial(_lane, site, waiting, tier.name) for tier in slower(tiers)]):
         result.add(done)
-    for run in waiting:
-        with _pending(result, run):
-            result.add(settle(site, run, tiers=tiers, need_bytes=need_bytes, away=result.away))
+    for due in waiting:
+        with _pending(result, due.run):
+            result.add(settle(site, due, need_bytes=need_bytes, away=result.away))
     return result
 
 
-def _lane(site: Site, runs: Sequence[str], to: str, tiers: Sequence[Tier]) -> Demoted:
+def _lane(site: Site, waiting: Sequence[Plan], to: str) -> Demoted:
     """Of all runs, until the tier takes nothing: that costs a pass its time once."""
     result = Demoted()
-    for run in runs:
+    for due in waiting:
         if not result.away:
-            with _pending(result, run):
-                result.add(sink(site, run, to=to, tiers=tiers))
+            with _pending(result, due.run):
+                result.add(sink(site, due, to=to))
     return result
 
 
@@ -140,30 +199,28 @@ def _pending(result: Demoted, run: str) -> Iterator[None]:
         result.pending.append(Pending.of(f"replicas of {run}", error))
 
 
-def begin(site: Site, run: str, tiers: Iterable[Tier]) -> Demoted:
+def begin(site: Site, due: Plan) -> Demoted:
     """The first part of a pass over a run: what may have changed in this node's hot is read, as every lane reads from it."""
     require_sound(site)
     result = Demoted()
-    due = plan(site, run, tiers).recheck
-    _recheck(site, run, [one for one in due if one.place == site.hot.place], result)
+    _recheck(site, due.run, [one for one in due.moves.recheck if one.place == site.hot.place], result)
     return result
 
 
-def sink(site: Site, run: str, *, to: str, tiers: Iterable[Tier]) -> Demoted:
+def sink(site: Site, due: Plan, *, to: str) -> Demoted:
     """One tier's lane: replicates what of a run is due in the tier `to`, and nothing else. Lanes may run beside each other.
 
-    tiers: what there is to plan with. One that is out of reach, too slow or full is not asked again, and is `away` then.
+    A tier that is out of reach, too slow or full is not asked again, and is `away` then.
     """
     require_sound(site)
-    result, used = Demoted(), list(tiers)
-    due = plan(site, run, used)
-    rechecks = [one for one in due.recheck if one.place == Place(tier=to)]
+    result = Demoted()
+    rechecks = [one for one in due.moves.recheck if one.place == Place(tier=to)]
     if rechecks:
-        _recheck(site, run, rechecks, result)
-        due = plan(site, run, used)
+        _recheck(site, due.run, rechecks, result)
+        due = renewed(site, due)
     # Sources that did not answer: records that lie nowhere else are not tried, one timeout after the other.
     stuck: set[frozenset[Place]] = set()
-    for move in due.replicate:
+    for move in due.moves.replicate:
         if move.tier != to:
             continue
         error = _replicate(site, move, result, stuck=_sources(site, move) in stuck)
@@ -175,26 +232,25 @@ def sink(site: Site, run: str, *, to: str, tiers: Iterable[Tier]) -> Demoted:
     return result
 
 
-def settle(site: Site, run: str, *, tiers: Sequence[Tier], need_bytes: int = 0, away: Collection[str] = ()) -> Demoted:
+def settle(site: Site, due: Plan, *, need_bytes: int = 0, away: Collection[str] = ()) -> Demoted:
     """The last part of a pass over a run: releases what is proven below, and thins hot where it must. away: as sinking found."""
     require_sound(site)
-    result = Demoted()
+    result, run = Demoted(), due.run
     # While all slower tiers are away a linked save is the only copy, and the trainer may write into it.
-    near = [tier.name for tier in slower(tiers) if tier.name not in away]
+    near = [tier.name for tier in slower(due.tiers) if tier.name not in away]
     result.pending.extend(
         Pending.of(f"a copy of our own of {run}@{found.record.step}", error)
         for found, error in unshare_due(site, run, slower=near)
     )
-    final = plan(site, run, tiers)
-    if final.release:
+    due = renewed(site, due)
+    if due.moves.release:
         # Stores are asked for their rules only where something is to go: that is a request to each.
-        final = plan(site, run, _lasting(site, tiers, result))
-    _release_all(site, run, final.release, result)
+        due = renewed(site, due, tiers=_lasting(site, due.tiers, result))
+    _release_all(site, run, due.moves.release, result)
+    state = site.ledger.run(run)
     result.pending.extend(
-        Pending(
-            what=f"{run}@{recorded(site.ledger.run(run), one.record).record.step} {one.tier}", why=one.why, planned=True
-        )
-        for one in final.waiting
+        Pending(what=f"{run}@{recorded(state, one.record).record.step} {one.tier}", why=one.why, planned=True)
+        for one in due.moves.waiting
     )
     try:
         result.thinned.extend(thin(site, run, need_bytes=need_bytes))
@@ -206,20 +262,6 @@ def settle(site: Site, run: str, *, tiers: Sequence[Tier], need_bytes: int = 0, 
 def slower(tiers: Iterable[Tier]) -> list[Tier]:
     """Those that have lanes."""
     return [tier for tier in tiers if tier.tier_class != "hot"]
-
-
-def plan(site: Site, run: str, tiers: Iterable[Tier] | None = None) -> Moves:
-    """What is due now, decided from the ledger alone. tiers: those in use; None: all of the configuration."""
-    state = site.ledger.run(run)
-    return plan_moves(
-        state,
-        tuple(tiers) if tiers is not None else tuple(tier_of(site, name) for name in site.tiers),
-        site.policies.residence,
-        site.now(),
-        node=site.node,
-        copies=site.policies.copies,
-        kept=kept(site, state),
-    )
 
 
 def tier_of(site: Site, name: str) -> Tier:

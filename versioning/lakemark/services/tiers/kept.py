@@ -16,12 +16,12 @@ from lakemark.ports.site import Policies
 
 def why_kept(policies: Policies, state: RunState, *, now: datetime) -> Mapping[str, Kept]:
     """Record id -> why it stays; without reasons where no rule keeps it. Pruned records are left out."""
-    current = list(lineage(state))
+    current = list(lineage(state, live=True))
     ids = {found.record.id for found in current}
     groups: list[tuple[list[RecordState], RetentionPolicy | None]] = [(current, policy_for(policies, state.run))]
     # Each timeline that was left behind is counted on its own: the last of one must not push out another's.
     left: dict[int, list[RecordState]] = {}
-    for found in state.records.values():
+    for found in state.live():
         if found.record.id not in ids:
             left.setdefault(found.record.timeline, []).append(found)
     groups.extend((rows, policies.retention.get("abandoned")) for rows in left.values())

@@ -33,7 +33,7 @@ def thin(site: Site, run: str, *, need_bytes: int = 0) -> list[str]:
     at = ages_at(state, site.now(), confirmed=site.simulated_clock or _confirmed(site))
     keep = {identity for identity, one in why_kept(site.policies, state, now=at).items() if one.reasons}
     thinned: list[str] = []
-    for found in sorted(state.records.values(), key=lambda found: found.instant):
+    for found in sorted(state.live(), key=lambda found: found.instant):
         if found.record.id in keep or not thinnable(state, found, site.hot.place, at=at):
             continue
         # Asked after each drop: one may have made room enough.
