@@ -7,6 +7,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -81,14 +82,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileS
     return _Files(config, log) if config.option.dist == "loadfile" else None
 
 
-@pytest.fixture
-def memory_path(tmp_path: Path) -> Iterator[Path]:
-    """A new folder in memory where there is room, else `tmp_path`: for tests whose point is not what a disk does."""
+@contextmanager
+def new_in_memory(factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A new folder in memory where there is room, else a temporary one: for what is not about a disk, as most of its time is."""
     if not in_memory():
-        yield tmp_path
+        yield factory.mktemp("memory")
         return
     with tempfile.TemporaryDirectory(prefix="lakemark-tests-", dir=MEMORY, ignore_cleanup_errors=True) as made:
         yield Path(made)
+
+
+@pytest.fixture
+def memory_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with new_in_memory(tmp_path_factory) as made:
+        yield made
 
 
 @pytest.fixture

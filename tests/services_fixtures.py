@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -96,10 +97,19 @@ def _serving(process, ports, bucket):
         time.sleep(0.1)
 
 
+def read_descriptions_once():
+    """Else each client reads the vendor's descriptions of its services anew, which is most of what a short test costs."""
+    import botocore.session
+
+    if not hasattr(botocore.session.create_loader, "cache_info"):
+        botocore.session.create_loader = cache(botocore.session.create_loader)
+
+
 @pytest.fixture(scope="session")
 def seaweedfs(tmp_path_factory, require_command):
     """A real S3 server: endpoint, bucket, credentials, blobs(), client()."""
     require_command("weed")
+    read_descriptions_once()
     folder = tmp_path_factory.mktemp("seaweedfs")
     credentials = Credentials("tests", secrets.token_hex(16))
     ports = weed.ports(folder / "ports", loopback.free_ports(1)[0], avoid=())

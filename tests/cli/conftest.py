@@ -11,6 +11,7 @@ import pytest
 
 from lakemark.cli import run
 from lakemark.site import Parts, configuration, ledger_tips
+from tests.conftest import new_in_memory
 
 
 @dataclass
@@ -116,6 +117,12 @@ def save(folder: Path, step: int, content: bytes = b"") -> Path:
 
 
 @pytest.fixture
+def tmp_path(memory_path) -> Path:
+    """What the command line says is no matter of the disk below it."""
+    return memory_path
+
+
+@pytest.fixture
 def empty(tmp_path, monkeypatch, capsys) -> Cli:
     """The command line in an empty directory."""
     monkeypatch.chdir(tmp_path)
@@ -137,12 +144,12 @@ def trained(empty) -> Cli:
 
 
 @pytest.fixture(scope="session")
-def shared_home(tmp_path_factory) -> Path:
+def shared_home(tmp_path_factory) -> Iterator[Path]:
     """One such site for all tests that change nothing."""
-    home = tmp_path_factory.mktemp("shared")
-    train(home)
-    save(home / "unseen", 400)
-    return home
+    with new_in_memory(tmp_path_factory) as home:
+        train(home)
+        save(home / "unseen", 400)
+        yield home
 
 
 @pytest.fixture

@@ -7,29 +7,23 @@ what was released lies there for its grace only. So no loss is excused.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import hashlib
 import json
-import multiprocessing
 import os
 import shutil
 import signal
-import sys
 import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from multiprocessing import forkserver
 from pathlib import Path
 from random import Random
 
 from tests.support import s3_faults as wire
 from tests.support.bad_disk import Fault, library, read_only
-
-FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(["tests.faults.warmed"])
+from tests.support.forked import begun, said, start_forking
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RUN = "r1"
@@ -85,32 +79,6 @@ class Save:
         return {name: hashlib.md5(data, usedforsecurity=False).hexdigest() for name, data in self.files.items()}
 
 
-def start_forking(built):
-    """Commands are forked from one process that has everything loaded, and the library that lets disks fail."""
-    os.environ["LD_PRELOAD"] = str(library(built))
-    try:
-        forkserver.ensure_running()
-    finally:
-        del os.environ["LD_PRELOAD"]
-
-
-def _lakemark(lines, environ, folder):
-    """In the forked process: command lines one after the other, their streams in files. It ends with the first that fails."""
-    for name, number in (("out", 1), ("err", 2)):
-        descriptor = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        os.dup2(descriptor, number)
-    sys.stdout = os.fdopen(1, "w", closefd=False)
-    sys.stderr = os.fdopen(2, "w", closefd=False)
-    os.environ.update(environ)
-    ctypes.CDLL(None).bad_disk_anew()
-    from lakemark.cli import run
-
-    code = next((code for words in lines if (code := run(list(words), environ=environ))), 0)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
 @dataclass
 class Campaign:
     """home: an empty folder. proxy: before the real S3 server. events: what was done and what it answered, a line each."""
@@ -125,7 +93,7 @@ class Campaign:
     kinds: Counter = field(default_factory=Counter)
 
     def __post_init__(self):
-        start_forking(self.home)
+        start_forking(library(self.home))
         self.random = Random(self.seed)
         self.prefix = f"campaign-{self.home.name}-{self.seed}"
         self.numbers = 0
@@ -166,9 +134,7 @@ class Campaign:
         folder = self.home / "said" / f"{self.numbers}"
         folder.mkdir(parents=True)
         lines = [(*map(str, words), "--json") for words in lines]
-        process = FORKED.Process(target=_lakemark, args=(lines, self.environ | (environ or {}), str(folder)))
-        process.start()
-        return lines[-1], process, folder
+        return lines[-1], begun(lines, self.environ | (environ or {}), folder), folder
 
     def end(self, begun, *, patience=PATIENCE_SECONDS):
         words, process, folder = begun
@@ -176,10 +142,10 @@ class Campaign:
         if process.exitcode is None:
             os.kill(process.pid, signal.SIGKILL)
             process.join()
-            raise AssertionError(f"{' '.join(words)} hung: {self.said(folder, 'err')}\n{self.story()}")
+            raise AssertionError(f"{' '.join(words)} hung: {said(folder, 'err')}\n{self.story()}")
         code = None if process.exitcode < 0 else process.exitcode
         process.close()
-        done = Done(words, code, self.said(folder, "out"), self.said(folder, "err"))
+        done = Done(words, code, said(folder, "out"), said(folder, "err"))
         shutil.rmtree(folder)
         self.events.append(f"{self.now:%d %H:%M} {' '.join(words[:-1])} -> {code} {done.err.strip()[:300]}")
         assert code != 1, f"an unexpected error: {done.err}\n{self.story()}"
@@ -191,9 +157,6 @@ class Campaign:
         if process.is_alive():
             with suppress(ProcessLookupError):
                 os.kill(process.pid, number)
-
-    def said(self, folder, name):
-        return (folder / name).read_text() if (folder / name).exists() else ""
 
     def lakemark(self, *words, environ=None):
         return self.end(self.begin(*words, environ=environ))

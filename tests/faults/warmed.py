@@ -2,15 +2,13 @@
 
 import importlib
 import pkgutil
-from functools import cache
 
 import boto3
-import botocore.session
 
 import lakemark
+from tests.services_fixtures import read_descriptions_once
 
-# Else each client reads the vendor's descriptions of its services anew, which is most of what a short command costs.
-botocore.session.create_loader = cache(botocore.session.create_loader)
+read_descriptions_once()
 boto3.session.Session(region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b").client("s3")
 
 LEFT_OUT = ("lakemark.sandbox", "lakemark.trainer", "lakemark.data", "lakemark.web", "lakemark.cli.__main__")

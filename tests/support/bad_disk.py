@@ -3,11 +3,12 @@
 import errno
 import os
 import subprocess
-import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.command import here
+from tests.support.forked import begun, said, start_forking
 
 SOURCE = Path(__file__).with_name("bad_disk.c")
 
@@ -45,7 +46,7 @@ def library(into):
 
 
 class Machine:
-    """Runs `python -m lakemark.cli` as a process of its own, on disks that fail as told. `hits`: what was made to fail."""
+    """Runs the command line in a process of its own, on disks that fail as told. `hits`: what was made to fail."""
 
     def __init__(self, home, environ, built):
         self.home, self.environ, self.library = home, environ, library(built)
@@ -60,15 +61,17 @@ class Machine:
         """In this process where nothing is to fail: starting one costs more than what most commands do."""
         if not faults:
             return here(*words, "--json", environ=self.environ)
-        return subprocess.run(
-            [sys.executable, "-m", "lakemark.cli", *map(str, words), "--json"],
-            env=self.environment(*faults),
-            cwd=self.home,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
+        command = [*map(str, words), "--json"]
+        start_forking(self.library)
+        with tempfile.TemporaryDirectory() as folder:
+            process = begun([command], self.environment(*faults), folder, at=str(self.home))
+            process.join(seconds)
+            if (code := process.exitcode) is None:
+                process.kill()
+                process.join()
+                raise AssertionError(f"{' '.join(command)} hung: {said(Path(folder), 'err')}")
+            process.close()
+            return subprocess.CompletedProcess(command, code, said(Path(folder), "out"), said(Path(folder), "err"))
 
     @property
     def hits(self):
