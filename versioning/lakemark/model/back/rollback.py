@@ -13,6 +13,7 @@ from lakemark.model.checkpoints.record import DataKind, Evidence
 from lakemark.model.ledger.entry import Means
 from lakemark.model.ledger.run import RecordState, RollbackState, RunState
 from lakemark.model.runs.timeline import lineage
+from lakemark.model.values.instants import later
 from lakemark.model.values.wording import instant
 
 __all__ = [
@@ -150,13 +151,13 @@ def may_approve(
     request (None: never). applied: digests of plans that were applied before; one approval serves one rollback.
     """
     # Counted by the ledger's own time of the request.
-    opens = None if alone_after is None else request.requested_at + alone_after
+    opens = None if alone_after is None else later(request.requested_at, alone_after)
     rules = (
         (request.state != "requested", f"the rollback {request.id} is {request.state} already"),
         (now >= request.expires_at, f"the rollback {request.id} expired at {instant(request.expires_at)}"),
         (
             # By a clock that was set back an expired request would live again.
-            now < request.requested_at - timedelta(minutes=5),
+            request.requested_at - now > timedelta(minutes=5),
             f"this clock is behind the request, which was made at {instant(request.requested_at)}",
         ),
         (

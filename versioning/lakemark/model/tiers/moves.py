@@ -30,7 +30,7 @@ from lakemark.model.tiers.residence import (
     Waiting,
 )
 from lakemark.model.tiers.retention import best_of, holds
-from lakemark.model.values.instants import duration_text
+from lakemark.model.values.instants import duration_text, later
 from lakemark.model.values.wording import instant
 
 __all__ = [
@@ -145,7 +145,7 @@ def _blocked(state: RunState, now: datetime) -> str | None:
 
 def behind(state: RunState, now: datetime) -> str | None:
     """That this node's clock is behind what the ledger was written at, in words; nothing is deleted then."""
-    if state.written_at is not None and state.written_at > now + SKEW:
+    if state.written_at is not None and state.written_at - now > SKEW:
         return f"this clock is behind the ledger, which was written at {instant(state.written_at)}"
     return None
 
@@ -286,7 +286,7 @@ def _survivor(plan: _Plan, found: RecordState, tier: Tier, gone: set[str]) -> Re
     for _, replica in slower:
         if not _settled(replica, settle, plan.now):
             # It changes by itself: what waits so is no trouble to tell people of.
-            due = replica.replicated_at + settle
+            due = later(replica.replicated_at, settle)
             _wait(plan, found, tier, f"{replica.place.tier} settles until {instant(due)}", until=due)
     return None
 
@@ -294,7 +294,7 @@ def _survivor(plan: _Plan, found: RecordState, tier: Tier, gone: set[str]) -> Re
 def _settled(replica: Replica, settle: timedelta, now: datetime) -> bool:
     """Written long enough ago for a read-back to count. Who releases reads it then, whatever was read before."""
     # Strictly later: a store's answer that it has the bytes proves nothing until it had time to lose them.
-    return replica.replicated_at + settle < now
+    return now - replica.replicated_at > settle
 
 
 def _suspects(plan: _Plan, found: RecordState) -> None:

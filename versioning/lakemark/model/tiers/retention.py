@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from lakemark.model.ledger.entry import Clock
 from lakemark.model.ledger.run import RecordState
-from lakemark.model.values.instants import duration_text
+from lakemark.model.values.instants import duration_text, in_zone, later
 from lakemark.model.values.wording import instant
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -121,7 +121,7 @@ def apply_policy(
         reasons[found.record.id].lasting.append(text)
     if policy.keep_for is not None:
         for found in left:
-            ends = found.instant + policy.keep_for
+            ends = later(found.instant, policy.keep_for)
             # Of the future it is kept anyway, and for another reason.
             if found.instant <= now < ends:
                 text = f"younger than {duration_text(policy.keep_for)}"
@@ -211,25 +211,25 @@ def _calendar(
     policy: RetentionPolicy, zone: tzinfo
 ) -> tuple[tuple[str, int, Callable[[datetime], tuple[Hashable, str]]], ...]:
     def hour(at: datetime) -> tuple[Hashable, str]:
-        local = at.astimezone(zone)
+        local = in_zone(at, zone)
         # With the offset: the hour that the end of summer time repeats is two.
         return (local.date(), local.hour, local.utcoffset()), local.strftime("%Y-%m-%d %H:00 %z")
 
     def day(at: datetime) -> tuple[Hashable, str]:
-        text = at.astimezone(zone).date().isoformat()
+        text = in_zone(at, zone).date().isoformat()
         return text, text
 
     def week(at: datetime) -> tuple[Hashable, str]:
         # ISO's year, which at its ends is not the calendar's: the last days of December may be week 1.
-        year, number, _ = at.astimezone(zone).isocalendar()
+        year, number, _ = in_zone(at, zone).isocalendar()
         return (year, number), f"{year}-W{number:02}"
 
     def month(at: datetime) -> tuple[Hashable, str]:
-        text = at.astimezone(zone).strftime("%Y-%m")
+        text = in_zone(at, zone).strftime("%Y-%m")
         return text, text
 
     def year(at: datetime) -> tuple[Hashable, str]:
-        text = str(at.astimezone(zone).year)
+        text = str(in_zone(at, zone).year)
         return text, text
 
     return (

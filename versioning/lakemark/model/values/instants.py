@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
 _DURATION: Final = re.compile(r"([0-9]{1,9})(s|m|h|d|w)", re.ASCII)
@@ -12,6 +12,8 @@ _INSTANT: Final = re.compile(
     re.ASCII,
 )
 _FIRST_YEAR: Final = 1000
+_FIRST: Final = datetime(_FIRST_YEAR, 1, 1, tzinfo=UTC)
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -43,6 +45,22 @@ def from_text(text: str) -> datetime:
         message = f"{text!r} is not within the years {_FIRST_YEAR} to 9999, UTC"
         raise OutOfCalendar(message)
     return found
+
+
+def later(instant: datetime, span: timedelta) -> datetime:
+    """`instant + span`; where no calendar has that, the last instant of it, or the first: a ledger may say any date."""
+    try:
+        return instant + span
+    except OverflowError:
+        return _LAST if span > timedelta(0) else _FIRST
+
+
+def in_zone(instant: datetime, zone: tzinfo) -> datetime:
+    """The instant as clocks of the zone show it; as UTC's do where theirs would be beyond the calendar."""
+    try:
+        return instant.astimezone(zone)
+    except (OverflowError, ValueError):
+        return instant.astimezone(UTC)
 
 
 def duration(text: str) -> timedelta:

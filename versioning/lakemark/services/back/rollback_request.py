@@ -16,7 +16,7 @@ from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RecordState, RollbackState, RunState
 from lakemark.model.runs.activity import still_writing
 from lakemark.model.values.canonical import JSON, canonical
-from lakemark.model.values.instants import to_text
+from lakemark.model.values.instants import later, to_text
 from lakemark.ports import Site
 from lakemark.services.back.restore import fastest
 from lakemark.services.data.pins import versions
@@ -59,7 +59,7 @@ def plan(site: Site, wish: Wish, *, keep: bool = True) -> RollbackPlan:
         target,
         reason=wish.reason,
         requester=wish.requester,
-        expires_at=now + site.policies.approval.expires_after,
+        expires_at=later(now, site.policies.approval.expires_after),
         flags=wish.flags,
         at=wish.at,
         others=[site.ledger.run(run) for run in site.ledger.runs() if run != wish.run],

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from lakemark.model.ledger.run import RunState
+from lakemark.model.values.instants import later
 from lakemark.services.health.status import AMBER, RED, Problem, Rules
 from lakemark.services.saves.waiting import LATE, REFUSED, WaitingSave
 
@@ -59,7 +60,7 @@ def problems_without_record(
         or not (waiting or announced)
     ):
         return
-    since = attempt.started_at + rules.rpo
+    since = later(attempt.started_at, rules.rpo)
     if not waiting:
         what = f"{state.run} has announced {announced} save(s) and has no record at all"
         yield Problem(colour=RED, what=what, since=since, next="lakemark sweep, or start the node's lakemark watch.")

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from lakemark.model.ledger.entry import Means
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.timeline import latest
+from lakemark.model.values.instants import later
 from lakemark.model.values.wording import ago
 from lakemark.model.views import safe_at
 from lakemark.services.data.note import DataNote
@@ -311,7 +312,7 @@ def _recovery_point(state: RunState, rules: Rules) -> Iterator[Problem]:
     # Of a run without a record its waiting saves say more (`health/saves.py`).
     if state.closed or newest is None or rules.now - newest.instant <= rules.rpo:
         return
-    over = newest.instant + rules.rpo
+    over = later(newest.instant, rules.rpo)
     saved = f"{state.run} was last saved {ago(rules.now - newest.instant)} ago, at step {newest.record.step}"
     written = rules.written_at.get(state.run)
     # Files that change tell that training lives, and by them alone: a scheduler is not asked.

@@ -12,7 +12,7 @@ from lakemark.model.back.rollback import target_of
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
 from lakemark.model.tiers.residence import CLASSES, Release
-from lakemark.model.values.instants import to_text
+from lakemark.model.values.instants import later, to_text
 from lakemark.model.values.wording import instant
 from lakemark.ports import Checkpoint, CheckpointStore, Named, Site
 from lakemark.ports.store import Listing
@@ -190,7 +190,7 @@ def _survivors(site: Site, found: RecordState, leaving_from: Place, *, leaving: 
     # A store may still lose what it took just before its power went: only what has settled can take another's place.
     late = [r for r in others if residence and site.now() - r.replicated_at <= residence.settle]
     if others and len(late) == len(others) and residence:
-        due = min(r.replicated_at for r in late) + residence.settle
+        due = later(min(r.replicated_at for r in late), residence.settle)
         raise Refused(
             f"the other replicas of {found.record.run}@{found.record.step} settle until {instant(due)}",
             advice="Try again after that: a store that loses power may still lose what it just took.",
