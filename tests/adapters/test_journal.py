@@ -10,7 +10,7 @@ import pytest
 
 from lakemark.adapters.node.journal import SqliteJournal
 from lakemark.errors import Corrupt, Denied, Misconfigured
-from lakemark.ports import Directory, KnownFile
+from lakemark.ports import Directory, KnownFile, Mark, MarkKind
 from tests.model.building import at
 
 FILE = KnownFile(device=2**63 + 5, inode=2**64 - 1, size_bytes=2**50, mtime_ns=-1)
@@ -84,11 +84,31 @@ def test_directories(journal, again, tmp_path, monkeypatch):
     assert again.directory(path).run == "s"
 
 
-def test_looks(journal, again):
-    assert journal.last_looked("k") is None
-    assert journal.looked("k", at=at(1)) is None
-    assert again.looked("k", at=at(2)) == at(1)
-    assert journal.last_looked("k") == at(2)
+def test_marks(journal, again):
+    mark = Mark(MarkKind.BRANCH, "data/main")
+    assert journal.marks.get(mark) is None
+    assert journal.marks.set(mark, at=at(1)) is None
+    assert again.marks.set(mark, at=at(2)) == at(1)
+    assert journal.marks.get(mark) == at(2)
+
+
+def test_marks_of_a_kind_are_forgotten_by_age(journal, again):
+    """Whatever other kinds' names begin with."""
+    old, young = Mark(MarkKind.LEDGER_KEPT, "cold"), Mark(MarkKind.LEDGER_KEPT, "warm")
+    others = [Mark(kind, of) for kind in MarkKind for of in ("", "cold") if kind is not MarkKind.LEDGER_KEPT]
+    for mark in (old, Mark(MarkKind.LEDGER_KEPT), *others):
+        journal.marks.set(mark, at=at(1))
+    journal.marks.set(young, at=at(3))
+    again.marks.forget(MarkKind.LEDGER_KEPT, before=at(2))
+    left = [mark for mark in (old, Mark(MarkKind.LEDGER_KEPT), young, *others) if journal.marks.get(mark) is not None]
+    assert left == [young, *others]
+
+
+def test_what_marks_are_called_on_disk_stays():
+    """Journals of the versions before are gone on with."""
+    assert Mark(MarkKind.RELEASE_BEGUN, "warm").key == "release begun:warm"
+    assert Mark(MarkKind.TIDIED).key == "journal:tidied"
+    assert Mark(MarkKind.LEDGER_CHECKED).key == "ledger check"
 
 
 def test_all_or_nothing(journal):

@@ -11,7 +11,7 @@ PORTS = ("ledger", "hot", "data", "restorer", "pointers", "spool", "notes", "jou
 _CHANGING = (
     "append append_site claim land adopt discard clean put drop collect unshare pin unpin branch_at delete_branch "
     "keep_ledger move_branch restore restore_parts move_aside draft swap write_run_file unspool save remember "
-    "bind_directory looked"
+    "bind_directory set"
 )
 CHANGING = frozenset(_CHANGING.split())
 
@@ -84,6 +84,8 @@ class Fused:
 
     def __getattr__(self, name):
         found = getattr(self._port, name)
+        if name == "marks":
+            return Fused(found, self._fuse)
         if name not in CHANGING:
             return found
 

@@ -185,6 +185,8 @@ class Turned:
 
     def __getattr__(self, name):
         found = getattr(self._find(), name)
+        if name == "marks":
+            return Turned(lambda: self._find().marks, self._process, what=f"{self._what}.marks")
         if not callable(found):
             return found
 

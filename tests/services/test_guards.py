@@ -10,7 +10,7 @@ from lakemark.errors import Refused
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place
 from lakemark.model.tiers.retention import RetentionPolicy
-from lakemark.ports import DataCommit
+from lakemark.ports import DataCommit, Mark, MarkKind
 from lakemark.services.health.invariants import violations
 from lakemark.services.node.sweep import sweep
 from lakemark.services.recovery import keep_copies as keep_ledger
@@ -171,7 +171,7 @@ def test_a_large_ledger_is_sent_less_often(world, saved):
     assert keep_ledger.pause_after(2**40) == timedelta(days=1)
     world.clock.wait(hours=2)
     sweep(world.site())
-    world.site().journal.looked("ledger-next:cold", at=world.clock() + timedelta(hours=6))
+    world.site().journal.marks.set(Mark(MarkKind.LEDGER_NEXT, "cold"), at=world.clock() + timedelta(hours=6))
     cold = Counted(world.site().tiers["cold"])
     world.save(200)
     passes(world, cold, 5)

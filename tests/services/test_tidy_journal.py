@@ -6,6 +6,7 @@ import pytest
 
 from lakemark.adapters.node.files import LocalFiles
 from lakemark.adapters.node.journal import SqliteJournal
+from lakemark.ports import Mark, MarkKind
 from lakemark.services.node.sweep import sweep
 from lakemark.services.node.tidy_journal import tidy_journal
 from lakemark.services.tiers.register import register_all
@@ -108,14 +109,14 @@ def test_many_are_forgotten_in_one_go(node):
 
 
 def test_looks_for_copies_go_by_age(node):
-    for key in ("copy:llama:1", "copyright", "closed:llama"):
-        node.journal.looked(key, at=node.clock())
+    old, new, other = Mark(MarkKind.COPY, "llama:1"), Mark(MarkKind.COPY, "llama:2"), Mark(MarkKind.CLOSED, "llama")
+    for mark in (old, other):
+        node.journal.marks.set(mark, at=node.clock())
     node.clock.wait(days=60)
-    node.journal.looked("copy:llama:2", at=node.clock())
+    node.journal.marks.set(new, at=node.clock())
     node.clock.wait(days=31)
     node.tidied()
-    keys = ("copy:llama:1", "copy:llama:2", "copyright", "closed:llama")
-    assert [key for key in keys if node.journal.last_looked(key)] == ["copy:llama:2", "copyright", "closed:llama"]
+    assert [mark for mark in (old, new, other) if node.journal.marks.get(mark)] == [new, other]
 
 
 def test_killed_in_its_middle_it_forgot_nothing_that_is_there(node):

@@ -9,7 +9,29 @@ from pathlib import Path
 from threading import RLock
 
 from lakemark.model.ledger.soundness import Seen
-from lakemark.ports import Directory, KnownFile
+from lakemark.ports import Directory, KnownFile, Mark, MarkKind
+
+
+class MemoryMarks:
+    """`ports.Marks`."""
+
+    def __init__(self) -> None:
+        self.instants: dict[Mark, datetime] = {}
+        self._lock = RLock()
+
+    def set(self, mark: Mark, *, at: datetime) -> datetime | None:
+        with self._lock:
+            before = self.instants.get(mark)
+            self.instants[mark] = at
+            return before
+
+    def get(self, mark: Mark) -> datetime | None:
+        return self.instants.get(mark)
+
+    def forget(self, kind: MarkKind, *, before: datetime) -> None:
+        with self._lock:
+            for mark in [mark for mark, at in self.instants.items() if mark.kind is kind and at < before]:
+                del self.instants[mark]
 
 
 class MemoryJournal:
@@ -19,7 +41,7 @@ class MemoryJournal:
         self._files: dict[KnownFile, tuple[str, str, KnownFile, datetime | None]] = {}
         self._by_inode: dict[tuple[int, int], KnownFile] = {}
         self._directories: dict[Path, Directory] = {}
-        self._looks: dict[str, datetime] = {}
+        self.marks = MemoryMarks()
         self._digests: dict[KnownFile, KnownFile] = {}
         self._tips: dict[tuple[str, str], str] = {}
         self._lock = RLock()
@@ -83,21 +105,6 @@ class MemoryJournal:
     def directory(self, path: Path) -> Directory | None:
         return self._directories.get(path)
 
-    def looked(self, key: str, *, at: datetime) -> datetime | None:
-        with self._lock:
-            before = self._looks.get(key)
-            self._looks[key] = at
-            return before
-
-    def last_looked(self, key: str) -> datetime | None:
-        return self._looks.get(key)
-
-    def forget_looks(self, prefix: str, *, before: datetime) -> None:
-        with self._lock:
-            old = [key for key, at in self._looks.items() if key.startswith(prefix) and at < before]
-            for key in old:
-                del self._looks[key]
-
     def saw(self, source: str, tips: Mapping[str, str]) -> None:
         with self._lock:
             self._tips |= {(source, branch): revision for branch, revision in tips.items()}
@@ -121,7 +128,7 @@ class MemoryJournal:
             self._tips.clear()
             self._files.clear()
             self._directories.clear()
-            self._looks.clear()
+            self.marks.instants.clear()
             self._digests.clear()
 
 

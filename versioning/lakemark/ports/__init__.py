@@ -18,7 +18,7 @@ from lakemark.ports.data import (
 )
 from lakemark.ports.files import Files, KnownFile, OnDisk
 from lakemark.ports.hot import HotStore, Landed, Landings, SealedTrees
-from lakemark.ports.journal import Directory, Journal
+from lakemark.ports.journal import BoundDirectories, Directory, Journal, KnownFiles, Mark, MarkKind, Marks, SeenTips
 from lakemark.ports.ledger import EntryCache, Ledger
 from lakemark.ports.notes import Notes
 from lakemark.ports.pointers import Pointer, PointerKind, Pointers
@@ -47,6 +47,7 @@ from lakemark.ports.work import Clock, Progress, Quiet
 __all__ = [
     "Approval",
     "Baked",
+    "BoundDirectories",
     "Checkpoint",
     "CheckpointStore",
     "Clock",
@@ -68,12 +69,16 @@ __all__ = [
     "Identity",
     "Journal",
     "KnownFile",
+    "KnownFiles",
     "Landed",
     "Landings",
     "Ledger",
     "LedgerCopy",
     "Listing",
     "MadePin",
+    "Mark",
+    "MarkKind",
+    "Marks",
     "Named",
     "Notes",
     "Objectives",
@@ -97,6 +102,7 @@ __all__ = [
     "RunFile",
     "Sampled",
     "SealedTrees",
+    "SeenTips",
     "Site",
     "Skip",
     "Source",

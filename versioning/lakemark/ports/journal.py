@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
@@ -22,8 +23,63 @@ class Directory:
     sequence: int
 
 
-class Journal(Protocol):
-    """What this node remembers of its own disk; not history. Durable before it returns. Losing it loses no checkpoint."""
+class MarkKind(StrEnum):
+    """What a mark is of, and what `Mark.of` names then. The values are in nodes' journals: they stay as they are."""
+
+    AUDITED = "audited"
+    """A tier looked through for what nothing uses: its identity."""
+    BRANCH = "branch"
+    """A data branch looked at: repository/branch."""
+    CLOSED = "closed"
+    """A closed run's directories looked through: the run, and when it was closed."""
+    COPY = "copy"
+    """Records compared with a file beside saves: the run and the file."""
+    LEDGER_CHECKED = "ledger check"
+    """Entries of the ledger read through."""
+    LEDGER_KEPT = "ledger"
+    """The ledger copied to a tier: the tier."""
+    LEDGER_NEXT = "ledger-next"
+    """When that is due again: the tier."""
+    LEFTOVER = "leftover"
+    """A data branch of a rollback that was not applied, removed: the rollback."""
+    RELEASE_BEGUN = "release begun"
+    """A release from a shared tier: the tier."""
+    RELEASE_ENDED = "release ended"
+    """The same, come to its end: the tier."""
+    THINNED = "thinned"
+    """A record dropped from hot for room: the record."""
+    TIDIED = "journal:tidied"
+    """The journal rid of files that are gone."""
+    UNPINNED = "unpinned"
+    """A pin's branch taken away: the branch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a node notes an instant of. key: as the journal keeps it."""
+
+    kind: MarkKind
+    of: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind}:{self.of}" if self.of else str(self.kind)
+
+
+class Marks(Protocol):
+    """When this node did or looked at something last. Losing one costs doing it again."""
+
+    def set(self, mark: Mark, *, at: datetime) -> datetime | None:
+        """Answers at what instant it was before."""
+
+    def get(self, mark: Mark) -> datetime | None: ...
+
+    def forget(self, kind: MarkKind, *, before: datetime) -> None:
+        """Those of the kind that were set to an instant before: what was found out by these is found out anew."""
+
+
+class KnownFiles(Protocol):
+    """Which files are of a record already, and the digests of others."""
 
     def remember(self, files: Iterable[KnownFile], *, record: str, why: str) -> None:
         """These files are of a record: committed, restored, its pointer or a copy (`why`). They are never committed again.
@@ -59,18 +115,18 @@ class Journal(Protocol):
     def digest(self, file: KnownFile) -> str | None:
         """What `note_digest` was told of this very file, its ctime included."""
 
+
+class BoundDirectories(Protocol):
+    """Whose saves are found where."""
+
     def bind_directory(self, path: Path, directory: Directory) -> None:
         """From now on finds in `path` belong to this attempt. Links are followed: it is the same under another name."""
 
     def directory(self, path: Path) -> Directory | None: ...
 
-    def looked(self, key: str, *, at: datetime) -> datetime | None:
-        """Notes a look at `key` (a branch, a tier) and answers when the previous one was."""
 
-    def last_looked(self, key: str) -> datetime | None: ...
-
-    def forget_looks(self, prefix: str, *, before: datetime) -> None:
-        """Of keys that begin with `prefix` those looked at last before then: what was found out by these is found out anew."""
+class SeenTips(Protocol):
+    """What this node knows that others know of the ledger."""
 
     def saw(self, source: str, tips: Mapping[str, str]) -> None:
         """That `source` knows these tips of the ledger: branch -> revision, each in place of what it knew of that branch.
@@ -83,3 +139,10 @@ class Journal(Protocol):
 
     def forget_seen(self, seen: Iterable[Seen]) -> None:
         """What is known to be lost for good, or to be part of the ledger by now."""
+
+
+class Journal(KnownFiles, BoundDirectories, SeenTips, Protocol):
+    """What this node remembers of its own disk; not history. Durable before it returns. Losing it loses no checkpoint."""
+
+    @property
+    def marks(self) -> Marks: ...

@@ -6,18 +6,18 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from threading import RLock
-from typing import Final
+from typing import Final, TypeAlias
 
 from lakemark.adapters.disk.files import is_shared, make_directories, open_shared, os_errors
 from lakemark.errors import Conflict, Corrupt, Denied, LakemarkError, Misconfigured, NoRoom, StoreUnavailable, quoted
 from lakemark.model.ledger.soundness import Seen
 from lakemark.model.values.instants import from_text, to_text
-from lakemark.ports import Directory, KnownFile
+from lakemark.ports import Directory, KnownFile, Mark, MarkKind
 
 VERSION: Final = 3
 _WAIT_SECONDS: Final = 30.0
@@ -105,6 +105,9 @@ ALTER TABLE known_digests RENAME TO digests_of_2
 _TAKES_NOTHING: Final = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 
 
+_Transaction: TypeAlias = Callable[[], AbstractContextManager[sqlite3.Connection]]
+
+
 class SqliteJournal:
     """`ports.Journal` in one file, for any number of threads and processes of one node. Every write is durable on return."""
 
@@ -130,6 +133,7 @@ class SqliteJournal:
         self._process = os.getpid()
         self._only_read = False
         self._connection: sqlite3.Connection | None = None
+        self.marks = SqliteMarks(self._reading, self._writing)
         if not at_first_use:
             with self._reading():
                 pass
@@ -240,23 +244,6 @@ class SqliteJournal:
             ).fetchone()
         return None if row is None else Directory(run=row[0], timeline=row[1], attempt=row[2], sequence=row[3])
 
-    def looked(self, key: str, *, at: datetime) -> datetime | None:
-        with self._writing() as connection:
-            before = self._look(connection, key)
-            connection.execute("INSERT OR REPLACE INTO looks VALUES (?, ?)", (key, to_text(at)))
-        return before
-
-    def last_looked(self, key: str) -> datetime | None:
-        with self._reading() as connection:
-            return self._look(connection, key)
-
-    def forget_looks(self, prefix: str, *, before: datetime) -> None:
-        with self._writing() as connection:
-            # Instants as texts are in order of time. No key goes on with the last character of Unicode, so it ends the range.
-            connection.execute(
-                "DELETE FROM looks WHERE key >= ? AND key < ? AND at < ?", (prefix, f"{prefix}􏿿", to_text(before))
-            )
-
     def saw(self, source: str, tips: Mapping[str, str]) -> None:
         rows = [(source, branch, revision) for branch, revision in tips.items()]
         with self._lock, self._writable() as connection:
@@ -279,11 +266,6 @@ class SqliteJournal:
         rows = [(one.source, one.branch, one.revision) for one in seen]
         with self._writing() as connection:
             connection.executemany("DELETE FROM tips WHERE source = ? AND branch = ? AND revision = ?", rows)
-
-    @staticmethod
-    def _look(connection: sqlite3.Connection, key: str) -> datetime | None:
-        row = connection.execute("SELECT at FROM looks WHERE key = ?", (key,)).fetchone()
-        return None if row is None else from_text(row[0])
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -415,6 +397,37 @@ class SqliteJournal:
         """SQLite says `disk I/O error` where it finds no room for the file that its processes share."""
         with os_errors(self._path):
             return os.statvfs(self._path.parent).f_bavail == 0
+
+
+class SqliteMarks:
+    """`ports.Marks` in the journal's file, by its transactions for reading and for writing."""
+
+    def __init__(self, reading: _Transaction, writing: _Transaction) -> None:
+        self._reading = reading
+        self._writing = writing
+
+    def set(self, mark: Mark, *, at: datetime) -> datetime | None:
+        with self._writing() as connection:
+            before = _look(connection, mark)
+            connection.execute("INSERT OR REPLACE INTO looks VALUES (?, ?)", (mark.key, to_text(at)))
+        return before
+
+    def get(self, mark: Mark) -> datetime | None:
+        with self._reading() as connection:
+            return _look(connection, mark)
+
+    def forget(self, kind: MarkKind, *, before: datetime) -> None:
+        # Instants as texts are in order of time. No key goes on with the last character of Unicode, so it ends the range.
+        with self._writing() as connection:
+            connection.execute(
+                "DELETE FROM looks WHERE (key = ? OR key >= ? AND key < ?) AND at < ?",
+                (str(kind), f"{kind}:", f"{kind}:\U0010ffff", to_text(before)),
+            )
+
+
+def _look(connection: sqlite3.Connection, mark: Mark) -> datetime | None:
+    row = connection.execute("SELECT at FROM looks WHERE key = ?", (mark.key,)).fetchone()
+    return None if row is None else from_text(row[0])
 
 
 def seen_at(path: Path) -> tuple[Seen, ...]:

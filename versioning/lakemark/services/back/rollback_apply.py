@@ -14,7 +14,7 @@ from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Fork, RecordState, RollbackState, RunState
 from lakemark.model.runs.timeline import latest
 from lakemark.model.values.canonical import JSON
-from lakemark.ports import Patience, Site
+from lakemark.ports import Mark, MarkKind, Patience, Site
 from lakemark.services.back.restore import restore_manifest
 from lakemark.services.back.rollback_request import find, require_holds
 from lakemark.services.data.pins import versions
@@ -75,8 +75,8 @@ def leftovers(site: Site, patience: Patience | None = None) -> list[str]:
     patience = patience or Patience()
     for run in site.ledger.runs():
         for standing in site.ledger.outline(run).rollbacks:
-            key = f"leftover:{standing.id}"
-            if standing.state not in ("refused", "expired", "overtaken") or site.journal.last_looked(key) is not None:
+            mark = Mark(MarkKind.LEFTOVER, standing.id)
+            if standing.state not in ("refused", "expired", "overtaken") or site.journal.marks.get(mark) is not None:
                 continue
             made = RollbackPlan.from_json(dict(standing.plan))
             try:
@@ -86,7 +86,7 @@ def leftovers(site: Site, patience: Patience | None = None) -> list[str]:
                 said.append(f"what {standing.id} left could not be looked for: {error}")
                 continue
             # Only once its repository answered: a 404 on the way is no word that the branch is gone.
-            site.journal.looked(key, at=site.now())
+            site.journal.marks.set(mark, at=site.now())
     return [text for text in said if text]
 
 

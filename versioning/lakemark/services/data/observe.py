@@ -14,7 +14,7 @@ from lakemark.model.ledger.site import SiteState
 from lakemark.model.values.data_ids import is_commit_id
 from lakemark.model.values.instants import to_text
 from lakemark.model.values.wording import instant as told
-from lakemark.ports import DataVersions, HeadAt, Site
+from lakemark.ports import DataVersions, HeadAt, Mark, MarkKind, Site
 from lakemark.services.data.pins import versions
 
 
@@ -82,13 +82,17 @@ def stands_still(site: Site, repository: str, name: str) -> bool:
     return versions(site).head(repository, name) is None and _is_tag(versions(site), repository, name)
 
 
+def looked_at(repository: str, branch: str) -> Mark:
+    """Of this node's looks at the branch."""
+    return Mark(MarkKind.BRANCH, f"{repository}/{branch}")
+
+
 def head_at(site: Site, repository: str, branch: str, at: datetime) -> HeadAt:
     """A branch's head at the instant `at`: our own observation where there is one, with its gap, else an estimate."""
     seen = site.ledger.site().head_at(repository, branch, at)
     if seen is None:
         return versions(site).head_at(repository, branch, at)
-    key = f"branch:{repository}/{branch}"
-    looked = site.journal.last_looked(key)
+    looked = site.journal.marks.get(looked_at(repository, branch))
     later = [one for one in site.ledger.site().heads[repository, branch] if one.observed_at > at]
     # Up to that look it was there; between it and the next head nobody knows when it moved.
     until = later[0].last_looked_at if later else looked
@@ -104,7 +108,7 @@ def _look(site: Site, data: DataVersions, repository: str, branch: str, *, head:
         return []
     commit, now = head, site.now()
     # The look before this one: a move fell between the two.
-    before = site.journal.last_looked(f"branch:{repository}/{branch}")
+    before = site.journal.marks.get(looked_at(repository, branch))
 
     def decide(state: SiteState) -> Draft | None:
         last = state.head_at(repository, branch, now)
@@ -124,7 +128,7 @@ def _look(site: Site, data: DataVersions, repository: str, branch: str, *, head:
     sequence = site.ledger.site().sequence
     appended = site.ledger.append_site(decide, site.stamp(f"head:{site.node}:{repository}/{branch}:{sequence}"))
     # After the entry: a look that is noted and a head that is not would hide the move from `head_at`.
-    site.journal.looked(f"branch:{repository}/{branch}", at=now)
+    site.journal.marks.set(looked_at(repository, branch), at=now)
     if appended.entry is None:
         return []
     return [f"{repository}/{branch} is at {commit[:12]}" if commit else f"{repository}/{branch} is gone"]

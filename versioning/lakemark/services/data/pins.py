@@ -27,7 +27,7 @@ from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import Pin, SiteState
 from lakemark.model.values.instants import duration_text
-from lakemark.ports import DataVersions, MadePin, PinAsked, PinSeen, Site, Strength
+from lakemark.ports import DataVersions, MadePin, Mark, MarkKind, PinAsked, PinSeen, Site, Strength
 from lakemark.services.ledger import require_deletable, still
 from lakemark.services.soundness import require_sound
 
@@ -302,14 +302,14 @@ def _append(site: Site, kind: str, pin: Pin, *, reason: str) -> bool:
 
 def _remove(site: Site, data: DataVersions, pin: Pin) -> None:
     """Once `unpinned` is recorded, whoever comes by takes the branch away."""
-    key = f"unpinned:{pin.branch}"
+    mark = Mark(MarkKind.UNPINNED, pin.branch)
     # Once per node: asking for a branch that is gone at each pass would cost a request for each old pin.
-    if site.journal.last_looked(key) is None:
+    if site.journal.marks.get(mark) is None:
         with suppress(Conflict):  # the branch is somebody else's by now: it stays
             data.unpin(
                 pin.repository, pin.commit, branch=pin.branch, nonce=pin.nonce, reason="no record or run needs it"
             )
-        site.journal.looked(key, at=site.now())
+        site.journal.marks.set(mark, at=site.now())
 
 
 def _note(found: dict[tuple[str, str], list[str]], refs: Iterable[DataRef], who: str) -> None:

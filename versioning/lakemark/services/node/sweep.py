@@ -16,7 +16,7 @@ from lakemark.errors import LakemarkError
 from lakemark.model.ledger.soundness import in_words
 from lakemark.model.tiers.residence import Move, Release, Tier
 from lakemark.model.values.names import printable
-from lakemark.ports import Checkpoint, CheckpointStore, Named, Patience, Site, TierPlace
+from lakemark.ports import Checkpoint, CheckpointStore, Mark, MarkKind, Named, Patience, Site, TierPlace
 from lakemark.ports.watching import Lookout
 from lakemark.services.back import rollback_apply, rollback_decide
 from lakemark.services.data.tend import tend_data
@@ -206,21 +206,21 @@ def _collect(site: Site, store: CheckpointStore) -> list[str]:
         said += [f"dropped the released {one[:12]} from {store.name}" for one in drop_released(site, store)]
     if audit or store.due(now=now, grace=grace + grace / LEEWAY):
         freed = store.collect(now=now, grace=grace, needed=_held_by(site, store))
-        site.journal.looked(_audited(store), at=now)
+        site.journal.marks.set(_audited(store), at=now)
         said += [f"freed {freed} bytes of {store.name}"] if freed else []
     return said
 
 
 def _audit_due(site: Site, store: TierPlace, now: datetime) -> bool:
-    last = site.journal.last_looked(_audited(store))
+    last = site.journal.marks.get(_audited(store))
     # A note of the future is a clock that was set back: it keeps nothing from being done.
     return last is None or not timedelta(0) <= now - last < AUDIT_EVERY
 
 
-def _audited(store: TierPlace) -> str:
+def _audited(store: TierPlace) -> Mark:
     identity = store.identity()
     # By its identity: another disk under the same name was never looked through.
-    return f"audited:{identity.id if identity else store.name}"
+    return Mark(MarkKind.AUDITED, identity.id if identity else store.name)
 
 
 def _held_by(site: Site, store: Named) -> Iterator[Checkpoint]:

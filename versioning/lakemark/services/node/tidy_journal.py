@@ -6,14 +6,13 @@ from datetime import timedelta
 from itertools import islice
 from typing import Final
 
-from lakemark.ports import Site
-from lakemark.services.saves.side_copies import COPIES
+from lakemark.ports import Mark, MarkKind, Site
 
 EVERY: Final = timedelta(days=1)
 UNSEEN: Final = timedelta(days=90)
 """A file may be renamed: a look then comes upon it elsewhere. One that none came upon for so long lies where nobody looks."""
 _AT_ONCE: Final = 1000
-_KEY: Final = "journal:tidied"
+_TIDIED: Final = Mark(MarkKind.TIDIED)
 
 
 def tidy_journal(site: Site) -> int:
@@ -23,7 +22,7 @@ def tidy_journal(site: Site) -> int:
     for copies go by age alone: one that is forgotten is done again.
     """
     now = site.now()
-    last = site.journal.last_looked(_KEY)
+    last = site.journal.marks.get(_TIDIED)
     if last is not None and timedelta(0) <= now - last < EVERY:
         return 0
     count = 0
@@ -34,7 +33,7 @@ def tidy_journal(site: Site) -> int:
         site.journal.forget_files(gone)
         site.progress.step("journal.forgotten")
         count += len(gone)
-    site.journal.forget_looks(COPIES, before=now - UNSEEN)
+    site.journal.marks.forget(MarkKind.COPY, before=now - UNSEEN)
     # Noted last: a pass that broke off is done again.
-    site.journal.looked(_KEY, at=now)
+    site.journal.marks.set(_TIDIED, at=now)
     return count

@@ -23,7 +23,7 @@ from lakemark.model.ledger.entry import SITE
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.fields import Fields
 from lakemark.model.values.instants import to_text
-from lakemark.ports import Site
+from lakemark.ports import Mark, MarkKind, Site
 from lakemark.ports.ledger import BrokenEntry
 
 FORMAT: Final = "lakemark.ledger-check/1"
@@ -31,7 +31,7 @@ EVERY: Final = timedelta(minutes=10)
 SHARE: Final = 200
 """Entries of one pass, each a fraction of a millisecond: 300,000 of them are read within eleven days."""
 MANIFEST: Final = "manifest.json"
-_LOOKED: Final = "ledger check"
+_LOOKED: Final = Mark(MarkKind.LEDGER_CHECKED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def check_ledger(site: Site, *, share: int = SHARE, now_due: bool = False) -> li
     changed. now_due: also where the last pass was just now. Raises what reading a branch's tip does.
     """
     path, now = place_of(site.home), site.now()
-    looked_at = site.journal.last_looked(_LOOKED)  # asked each round: the note is only read when it is time
+    looked_at = site.journal.marks.get(_LOOKED)  # asked each round: the note is only read when it is time
     # An instant of the future is a clock that was set back: it puts nothing off.
     if not now_due and looked_at is not None and timedelta(0) <= now - looked_at < EVERY:
         return []
@@ -151,7 +151,7 @@ def check_ledger(site: Site, *, share: int = SHARE, now_due: bool = False) -> li
         broken=tuple(broken.values()),
     )
     site.notes.save(path, note.as_json())
-    site.journal.looked(_LOOKED, at=now)
+    site.journal.marks.set(_LOOKED, at=now)
     return said
 
 

@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 from lakemark.errors import AnswerDamaged, Corrupt, LakemarkError, NotFound
 from lakemark.model.ledger.copies import SMALL_BYTES, Sent, sending
 from lakemark.model.ledger.soundness import Seen, lacks
-from lakemark.ports import CheckpointStore, LedgerCopy, Named, Site
+from lakemark.ports import CheckpointStore, LedgerCopy, Mark, MarkKind, Named, Site
 from lakemark.services.ledger import require_identity, tier_key
 from lakemark.services.soundness import SINCE, copy_is_behind, require_sound
 from lakemark.services.tiers.witness import as_answer
@@ -59,8 +59,8 @@ def keep_copies(site: Site, *, small_bytes: int = SMALL_BYTES) -> dict[str, Lake
             except LakemarkError as error:
                 failed[store.name] = error
             else:
-                site.journal.looked(_key(site, store), at=now)
-                site.journal.looked(_next_key(site, store), at=now + pause_after(size_bytes))
+                site.journal.marks.set(_kept(site, store), at=now)
+                site.journal.marks.set(_next(site, store), at=now + pause_after(size_bytes))
     return failed
 
 
@@ -150,10 +150,10 @@ def _mend_manifests(site: Site) -> None:
 
 
 def _due(site: Site, store: CheckpointStore, now: datetime) -> bool:
-    kept = site.journal.last_looked(_key(site, store))
+    kept = site.journal.marks.get(_kept(site, store))
     if kept is None:
         return bool(site.ledger.site().sequence)
-    until = site.journal.last_looked(_next_key(site, store)) or kept + EVERY
+    until = site.journal.marks.get(_next(site, store)) or kept + EVERY
     if now >= kept and timedelta(0) < until - now <= AT_LEAST_EVERY:  # else the clock was set back since
         return False
     behind = copy_is_behind(site, store)
@@ -162,7 +162,7 @@ def _due(site: Site, store: CheckpointStore, now: datetime) -> bool:
     # By its tips, not by times: a clock that had jumped ahead must not make every pass send the whole ledger.
     if behind:
         return True
-    site.journal.looked(_next_key(site, store), at=now + EVERY)
+    site.journal.marks.set(_next(site, store), at=now + EVERY)
     return False
 
 
@@ -220,7 +220,7 @@ def _heads(site: Site, store: LedgerCopy, slot: str | None) -> Mapping[str, str]
 
 def _slot(site: Site, store: LedgerCopy, now: datetime) -> str | None:
     """A further copy is kept with the first of a day: the name of that day, so that in a week it is replaced."""
-    before = site.journal.last_looked(_key(site, store))
+    before = site.journal.marks.get(_kept(site, store))
     today = now.astimezone(UTC).date()
     return None if before is not None and before.astimezone(UTC).date() == today else _DAYS[today.weekday()]
 
@@ -246,9 +246,9 @@ def _reads_back(store: LedgerCopy, bundle: BinaryIO, *, slot: str | None) -> boo
     return False
 
 
-def _key(site: Site, store: Named) -> str:
-    return f"ledger:{tier_key(site, store)}"
+def _kept(site: Site, store: Named) -> Mark:
+    return Mark(MarkKind.LEDGER_KEPT, tier_key(site, store))
 
 
-def _next_key(site: Site, store: Named) -> str:
-    return f"ledger-next:{tier_key(site, store)}"
+def _next(site: Site, store: Named) -> Mark:
+    return Mark(MarkKind.LEDGER_NEXT, tier_key(site, store))

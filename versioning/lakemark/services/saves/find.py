@@ -13,7 +13,7 @@ from lakemark.model.checkpoints.judging import STATE, whole_state
 from lakemark.model.ledger.outline import Outline
 from lakemark.model.ledger.run import RunState
 from lakemark.model.values.instants import to_text
-from lakemark.ports import Directory, Found, Site, Verdict
+from lakemark.ports import Directory, Found, Mark, MarkKind, Site, Verdict
 from lakemark.services.ledger import announced
 from lakemark.services.saves.abandoned import Unfinished, sort_out
 from lakemark.services.saves.accept import held
@@ -94,16 +94,16 @@ def commit_run(site: Site, state: RunState, saves: Saves, *, looks: Looks | None
         left = [error for _, error in (*saves.failed, *saves.unsteady) if not isinstance(error, RunClosed)]
         saves.failed[:] = [(path, error) for path, error in saves.failed if not isinstance(error, RunClosed)]
         if not left:
-            site.journal.looked(_after_close(state), at=site.now())
+            site.journal.marks.set(_after_close(state), at=site.now())
 
 
 def to_be_looked_through(site: Site, state: RunState | Outline) -> bool:
     """Whether it is open, or was closed and this node has not looked through its directories since."""
-    return state.exists and (not state.closed or site.journal.last_looked(_after_close(state)) is None)
+    return state.exists and (not state.closed or site.journal.marks.get(_after_close(state)) is None)
 
 
-def _after_close(state: RunState | Outline) -> str:
-    return f"closed:{state.run}:{to_text(state.closed_at) if state.closed_at else ''}"
+def _after_close(state: RunState | Outline) -> Mark:
+    return Mark(MarkKind.CLOSED, f"{state.run}:{to_text(state.closed_at) if state.closed_at else ''}")
 
 
 def commit_directory(site: Site, run: str, directory: Path) -> Saves:

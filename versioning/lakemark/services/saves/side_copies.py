@@ -11,10 +11,8 @@ from typing import Final
 from lakemark.model.checkpoints.judging import STATE
 from lakemark.model.checkpoints.manifest import Manifest, Role
 from lakemark.model.checkpoints.record import Record
-from lakemark.ports import Found, OnDisk, Site
+from lakemark.ports import Found, Mark, MarkKind, OnDisk, Site
 
-COPIES: Final = "copy:"
-"""What keys of looks for copies begin with, in the journal."""
 _NEWEST: Final = 1000
 
 
@@ -48,10 +46,10 @@ class Copies:
 
     def _holder(self, found: Found, wanted: list[OnDisk]) -> str | None:
         """The newest record of which all of it are files."""
-        key = f"{COPIES}{self.run}:" + ":".join(_name(one) for one in wanted[:8])
+        mark = Mark(MarkKind.COPY, f"{self.run}:" + ":".join(_name(one) for one in wanted[:8]))
         now = self.site.now()
         largest = max(one.file.size_bytes for one in wanted)
-        for record in self._unseen(self.site.journal.last_looked(key)):
+        for record in self._unseen(self.site.journal.marks.get(mark)):
             # By size first, as that needs no reading: neither of the manifest nor of the file.
             if record.size_bytes < largest:
                 continue
@@ -61,7 +59,7 @@ class Copies:
             ):
                 return record.id
         # The instant from before the look: a record that came while it lasted is compared with next time.
-        self.site.journal.looked(key, at=now)
+        self.site.journal.marks.set(mark, at=now)
         return None
 
     def _unseen(self, since: datetime | None) -> Iterator[Record]:

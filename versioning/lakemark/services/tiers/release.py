@@ -14,7 +14,7 @@ from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
 from lakemark.model.tiers.residence import CLASSES, Release
 from lakemark.model.values.instants import later, to_text
 from lakemark.model.values.wording import instant
-from lakemark.ports import Checkpoint, CheckpointStore, Named, Site
+from lakemark.ports import Checkpoint, CheckpointStore, Mark, MarkKind, Named, Site
 from lakemark.ports.store import Listing
 from lakemark.services.ledger import (
     checkpoint,
@@ -116,7 +116,7 @@ def _released(site: Site, run: str, ready: Sequence[_Proven]) -> list[Release]:
     site.progress.step("release.checked")
     shared = {one.place.tier: site.store(one.place) for one in releases if one.place.node is None}
     for store in shared.values():
-        site.journal.looked(_begun(site, store), at=site.now())
+        site.journal.marks.set(_begun(site, store), at=site.now())
     request = f"released:{site.node}:{state.sequence}:{releases[0].place.tier}"
     if site.ledger.append(run, decide, site.stamp(request)).entry is None:
         return []
@@ -128,7 +128,7 @@ def _released(site: Site, run: str, ready: Sequence[_Proven]) -> list[Release]:
         site.store(one.place).drop(held[one], now=site.now())
         site.progress.step("release.dropped")
     for store in shared.values():
-        site.journal.looked(_ended(site, store), at=site.now())
+        site.journal.marks.set(_ended(site, store), at=site.now())
     return done
 
 
@@ -283,22 +283,22 @@ def drop_released(site: Site, store: CheckpointStore) -> list[str]:
     # Asked anew for each: dropping takes long, and a replication may have brought it back.
     dropped = [_dropped(site, store, found) for found in there if _left(store, _now(site, found))]
     if listing.complete or not left:
-        site.journal.looked(_ended(site, store), at=began)
+        site.journal.marks.set(_ended(site, store), at=began)
     return dropped
 
 
 def unfinished(site: Site, store: Named) -> bool:
     """Whether a release of this node from a shared tier may have left bytes there: it did not come to its end, or not yet."""
-    begun, ended = site.journal.last_looked(_begun(site, store)), site.journal.last_looked(_ended(site, store))
+    begun, ended = site.journal.marks.get(_begun(site, store)), site.journal.marks.get(_ended(site, store))
     return begun is not None and (ended is None or ended <= begun)
 
 
-def _begun(site: Site, store: Named) -> str:
-    return f"release begun:{tier_key(site, store)}"
+def _begun(site: Site, store: Named) -> Mark:
+    return Mark(MarkKind.RELEASE_BEGUN, tier_key(site, store))
 
 
-def _ended(site: Site, store: Named) -> str:
-    return f"release ended:{tier_key(site, store)}"
+def _ended(site: Site, store: Named) -> Mark:
+    return Mark(MarkKind.RELEASE_ENDED, tier_key(site, store))
 
 
 def _now(site: Site, found: RecordState) -> RecordState:

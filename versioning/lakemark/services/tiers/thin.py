@@ -9,7 +9,7 @@ from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.tiers.thinning import ages_at, forbidden, thinnable
 from lakemark.model.values.canonical import JSON
-from lakemark.ports import Site
+from lakemark.ports import Mark, MarkKind, Site
 from lakemark.services.ledger import recorded, require_clock
 from lakemark.services.tiers.kept import why_kept
 from lakemark.services.tiers.release import drop_left
@@ -42,7 +42,7 @@ def thin(site: Site, run: str, *, need_bytes: int = 0) -> list[str]:
         # Recorded before it is dropped: a crash in between leaves bytes, never a claim of bytes that are gone.
         if _gives_room(site, found) and _recorded(site, found, at):
             site.progress.step("thin.recorded")
-            site.journal.looked(_noted(found.record.id), at=site.now())
+            site.journal.marks.set(_noted(found.record.id), at=site.now())
             drop_left(site, found)
             thinned.append(found.record.id)
     return thinned
@@ -50,11 +50,11 @@ def thin(site: Site, run: str, *, need_bytes: int = 0) -> list[str]:
 
 def thinned_at(site: Site, record: str) -> datetime | None:
     """When this node dropped a record for room, as it remembers it itself; None where it does not."""
-    return site.journal.last_looked(_noted(record))
+    return site.journal.marks.get(_noted(record))
 
 
-def _noted(record: str) -> str:
-    return f"thinned:{record}"
+def _noted(record: str) -> Mark:
+    return Mark(MarkKind.THINNED, record)
 
 
 def _confirmed(site: Site) -> bool:
