@@ -18,7 +18,8 @@ from pathlib import Path
 
 from lakemark.index import Index, Selection
 from lakemark.model.checkpoints.record import Record
-from lakemark.model.ledger.entry import Attachments, Draft, Stamp, settled
+from lakemark.model.entries.table import settled
+from lakemark.model.ledger.entry import Attachments, Draft, Stamp
 from lakemark.model.values.canonical import canonical
 
 RUN = "bench"

@@ -14,8 +14,8 @@ from lakemark.errors import Corrupt, NoRecordAsOf, NotFound, Usage
 from lakemark.index import Index, Selection
 from lakemark.index.database import VERSION
 from lakemark.model.checkpoints.record import record_for
+from lakemark.model.entries.fold import fold
 from lakemark.model.ledger.entry import SITE, Attachments, Draft
-from lakemark.model.ledger.fold import fold
 from lakemark.model.ledger.run import Place
 from lakemark.model.runs.timeline import as_of, forked_from, latest, segments
 from tests.model.histories import RUN, START, histories, manifest, row, settle, stamp

@@ -6,7 +6,8 @@ from datetime import datetime
 from hashlib import sha256
 
 from lakemark.model.checkpoints.record import DataRef, Record, record_for
-from lakemark.model.ledger.entry import SITE, Attachments, Draft, Entry, Means, Signer, Stamp, settled
+from lakemark.model.entries.table import settled
+from lakemark.model.ledger.entry import SITE, Attachments, Draft, Entry, Means, Signer, Stamp
 from lakemark.model.ledger.measures import took
 from lakemark.model.ledger.requests import Requests
 from lakemark.model.values.canonical import canonical

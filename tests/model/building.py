@@ -8,8 +8,9 @@ from pathlib import Path
 
 from lakemark.model.checkpoints.manifest import File, Manifest
 from lakemark.model.checkpoints.record import DataRef, record_for
-from lakemark.model.ledger.entry import Attachments, Draft, Stamp, settled
-from lakemark.model.ledger.fold import apply
+from lakemark.model.entries.fold import apply
+from lakemark.model.entries.table import settled
+from lakemark.model.ledger.entry import Attachments, Draft, Stamp
 from lakemark.model.ledger.run import RunState
 from lakemark.model.values.instants import to_text
 

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from lakemark.model.checkpoints.manifest import File, Manifest
 from lakemark.model.checkpoints.record import DataRef, record_for
-from lakemark.model.ledger.entry import Attachments, Draft, Entry, Means, Stamp, parsed, settled
-from lakemark.model.ledger.fold import apply
+from lakemark.model.entries.fold import apply
+from lakemark.model.entries.table import settled
+from lakemark.model.ledger.entry import Attachments, Draft, Entry, Means, Stamp, parsed
 from lakemark.model.ledger.run import RunState
 from lakemark.model.values.canonical import canonical
 from lakemark.model.values.instants import to_text

@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from lakemark.model.ledger.entry import KINDS, SITE, Attachments, Means, branch_of, parsed
-from lakemark.model.ledger.fold import fold
-from lakemark.model.ledger.site import fold_site
+from lakemark.model.entries.fold import fold, fold_site
+from lakemark.model.entries.table import KINDS
+from lakemark.model.ledger.entry import SITE, Attachments, Means, parsed
 from lakemark.model.values.canonical import canonical, parse
 from tests.model.branches import RUN, UNKNOWN, line, plain, written
 from tests.model.building import GOLDEN, check_golden
@@ -42,7 +42,7 @@ def test_every_kind_is_there_and_one_that_is_none():
     entries = [read(row)[0] for row in rows()]
     assert {entry.kind for entry in entries} == {*KINDS, UNKNOWN}
     for name in (RUN, SITE):
-        strange = [entry for entry in entries if entry.branch == name and not entry.known]
+        strange = [entry for entry in entries if entry.branch == name and entry.kind not in KINDS]
         assert [entry.unknown_means for entry in strange] == [*Means, "stop_everything"]
         assert all(entry.extra for entry in strange)
         ordered = [entry.sequence for entry in entries if entry.branch == name]
@@ -52,12 +52,12 @@ def test_every_kind_is_there_and_one_that_is_none():
 def test_every_kind_is_on_the_branches_it_belongs_to():
     seen = {kind: {row.branch for row, _ in map(read, rows()) if row.kind == kind} for kind in KINDS}
     wanted = {"run": {RUN}, "site": {SITE}, "both": {RUN, SITE}}
-    assert seen == {kind: wanted[branch_of(kind)] for kind in KINDS}
+    assert seen == {kind: wanted[KINDS[kind].branch] for kind in KINDS}
 
 
 def test_what_each_kind_stops_where_it_is_not_known_is_written_with_it():
     entries = [read(row)[0] for row in rows()]
-    assert {(entry.kind, entry.unknown_means) for entry in entries if entry.known} == {
+    assert {(entry.kind, entry.unknown_means) for entry in entries if entry.kind in KINDS} == {
         (name, str(kind.unknown_means)) for name, kind in KINDS.items()
     }
 
@@ -68,7 +68,7 @@ def test_a_known_kind_that_is_not_acted_on_counts_as_it_says(kind, where):
     """Reserved for later, or on a branch on which it means nothing: never passed over in silence."""
     entry = next(entry for entry, _ in map(read, rows()) if entry.kind == kind)
     state = fold(RUN, [(entry, Attachments())]) if where == RUN else fold_site([entry])
-    acted = kind not in NOT_ACTED_ON_YET[where] and branch_of(kind) == ("run" if where == RUN else "site")
+    acted = kind not in NOT_ACTED_ON_YET[where] and KINDS[kind].branch == ("run" if where == RUN else "site")
     assert (state.unknown, state.blocked) == (([], Means.IGNORE) if acted else ([kind], KINDS[kind].unknown_means))
     stricter = dataclasses.replace(entry, unknown_means="read_only")
     state = fold(RUN, [(stricter, Attachments())]) if where == RUN else fold_site([stricter])

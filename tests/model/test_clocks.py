@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lakemark.model.checkpoints.record import record_for
+from lakemark.model.entries.fold import apply, fold
 from lakemark.model.ledger.clocks import TOLERANCE, WINDOW, Clocks
 from lakemark.model.ledger.entry import Attachments, Draft
-from lakemark.model.ledger.fold import apply, fold
 from lakemark.model.runs.timeline import as_of
 from lakemark.model.values.instants import to_text
 from tests.model.histories import RUN, START, manifest, settle, stamp

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from lakemark.model.checkpoints.record import record_for
+from lakemark.model.entries.fold import apply, fold, foreseen, mentions, structural
 from lakemark.model.ledger.entry import Attachments, Draft, Means
-from lakemark.model.ledger.fold import apply, fold, foreseen, mentions, structural
 from lakemark.model.ledger.run import Place, RunState
 from lakemark.model.runs.timeline import lineage
 from tests.model.histories import RUN, START, histories, manifest, settle, stamp

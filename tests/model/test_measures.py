@@ -2,7 +2,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lakemark.model.ledger.entry import Draft, Entry, Signer, Stamp, settled
+from lakemark.model.entries.table import settled
+from lakemark.model.ledger.entry import Draft, Entry, Signer, Stamp
 from lakemark.model.ledger.measures import MOST_SECONDS, measures, took
 
 STAMP = Stamp(at=datetime(2026, 11, 26, 12, tzinfo=UTC), node="n1", actor="ana@n1", request="r")

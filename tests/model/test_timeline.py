@@ -7,8 +7,8 @@ from hypothesis import given, strategies as st
 
 from lakemark.errors import NoRecordAsOf
 from lakemark.model.checkpoints.record import record_for
+from lakemark.model.entries.fold import fold
 from lakemark.model.ledger.entry import Attachments, Draft
-from lakemark.model.ledger.fold import fold
 from lakemark.model.runs.timeline import as_of, latest, lineage, segments, usable
 from tests.model.histories import RUN, START, histories, manifest, settle, stamp
 

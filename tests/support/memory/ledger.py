@@ -13,9 +13,10 @@ from typing import Any, BinaryIO, Protocol, Self, TypeVar, cast
 
 from lakemark.errors import Corrupt, NotFound
 from lakemark.model.checkpoints.manifest import Manifest
+from lakemark.model.entries.fold import apply, apply_site
+from lakemark.model.entries.table import settled
 from lakemark.model.heartbeat import Heartbeat
-from lakemark.model.ledger.entry import SITE, Attachments, Draft, Entry, Stamp, parsed, settled
-from lakemark.model.ledger.fold import apply
+from lakemark.model.ledger.entry import SITE, Attachments, Draft, Entry, Stamp, parsed
 from lakemark.model.ledger.outline import Outline
 from lakemark.model.ledger.requests import Requests
 from lakemark.model.ledger.run import RunState
@@ -291,7 +292,7 @@ class MemoryLedger:
             entry, contents = row.read()
             self._note(branch, entry, contents)
             if branch == SITE:
-                site.apply(entry, contents)
+                apply_site(site, entry, contents)
             else:
                 apply(state, entry, contents)
         if branch == SITE:

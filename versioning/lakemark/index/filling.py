@@ -9,9 +9,9 @@ from typing import Final
 
 from lakemark.errors import Corrupt
 from lakemark.index.states import LazyRecords, Raw, from_row, micros, optional_micros, to_row
+from lakemark.model.entries.fold import apply, mark, mentions, structural, take
 from lakemark.model.ledger.clocks import Clocks
 from lakemark.model.ledger.entry import SITE, Attachments, Entry, parsed
-from lakemark.model.ledger.fold import apply, mark, mentions, structural, take
 from lakemark.model.ledger.requests import Requests
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.timeline import forked_from, segments

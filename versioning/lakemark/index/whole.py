@@ -20,6 +20,7 @@ from lakemark.errors import Corrupt, Denied, LakemarkError, NoRoom, NotFound, St
 from lakemark.index import database, filling, reading
 from lakemark.index.filling import Row
 from lakemark.index.reading import Line, Page, Selection
+from lakemark.model.entries.fold import apply_site
 from lakemark.model.ledger.entry import SITE, Entry, parsed
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.ledger.site import SiteState
@@ -193,7 +194,7 @@ class Index:
                 # Whoever has the old one must not see what came since.
                 revision, state = rows[-1][0], state.snapshot()
                 for _, data in rows:
-                    state.apply(*parsed(data, None))
+                    apply_site(state, *parsed(data, None))
             self._site = revision, state
             return state
 

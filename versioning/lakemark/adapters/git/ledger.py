@@ -40,9 +40,9 @@ from lakemark.adapters.git.writing import Prepared, Writer, manifest_from, objec
 from lakemark.errors import Corrupt, LakemarkError, Misconfigured, NotFound, StoreUnavailable, Usage, quoted
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.model.checkpoints.record import Record
+from lakemark.model.entries.fold import apply, apply_site
 from lakemark.model.heartbeat import Heartbeat
 from lakemark.model.ledger.entry import SITE, Attachments, Draft, Entry, Stamp, parsed
-from lakemark.model.ledger.fold import apply
 from lakemark.model.ledger.outline import Outline
 from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import SiteState
@@ -481,7 +481,7 @@ class GitLedger:
 
     def _site_history(self) -> BranchHistory[SiteState]:
         def empty() -> BranchHistory[SiteState]:
-            return BranchHistory(SITE, SiteState(), SiteState.apply)
+            return BranchHistory(SITE, SiteState(), apply_site)
 
         self._site = self._caught_up(self._site, SITE, begin=lambda: self._cached(SITE, empty), empty=empty)
         return self._site

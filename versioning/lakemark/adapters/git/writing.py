@@ -18,10 +18,11 @@ from lakemark.adapters.git.trees import Item, git_errors
 from lakemark.errors import Corrupt, Refused
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.model.checkpoints.record import Record, require_own
-from lakemark.model.ledger.entry import Attachments, Draft, Entry, Stamp, parsed, settled
-from lakemark.model.ledger.fold import foreseen
+from lakemark.model.entries.fold import acts_on, apply_site, foreseen
+from lakemark.model.entries.table import settled
+from lakemark.model.ledger.entry import Attachments, Draft, Entry, Stamp, parsed
 from lakemark.model.ledger.run import RunState
-from lakemark.model.ledger.site import SiteState, acts_on
+from lakemark.model.ledger.site import SiteState
 from lakemark.model.values.canonical import parse
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Writer:
         if not isinstance(state, RunState):
             # On a state of its own: the question is only whether the fold takes the entry's body, not what it does.
             trial = SiteState()
-            trial.apply(entry, new.contents)
+            apply_site(trial, entry, new.contents)
             if acts_on(entry.kind) and trial.unknown:
                 raise _unreadable(entry.kind, "its body is malformed")
             return _NOTHING

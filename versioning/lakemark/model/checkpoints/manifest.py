@@ -16,12 +16,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final, Self
+from typing import Annotated, Final, Self, TypeAlias
 
 from lakemark.errors import Corrupt, Refused
 from lakemark.model.values.canonical import JSON, digest
-from lakemark.model.values.fields import Fields
-from lakemark.model.values.outside import permissions
+from lakemark.model.values.codec import LEFT_OUT, REQUIRED, As, Coded, Size, read, write
+from lakemark.model.values.outside import bounded, permissions
 
 FORMAT: Final = "lakemark.manifest/1"
 PART_SIZE_BYTES: Final = 64 * 2**20
@@ -37,6 +37,15 @@ _LONGEST_NAME_BYTES: Final = 255
 _LONGEST_PATH_BYTES: Final = 4000
 # As Linux gives up (MAXSYMLINKS).
 _MOST_LINKS: Final = 40
+
+
+Rights: TypeAlias = Annotated[int, As(permissions, "{:03o}".format)]
+"""Of a file or directory; three octal digits in JSON."""
+_OF_REGULAR: Final = ("size_bytes", "executable", "digest", "role", "parts", "mode")
+
+
+def _part_size(value: int) -> int:
+    return bounded(value, least=1, most=_LARGEST_PART_BYTES, what="it")
 
 
 class FileType(StrEnum):
@@ -64,7 +73,7 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class File(Coded, what="a manifest's file"):
     """One path of a checkpoint. `size_bytes`, `digest` and `parts` are of regular files; `target` is of symlinks.
 
     mode: the rights a regular file was saved with, where they are not 0644, of an executable 0755. No part of what makes
@@ -73,13 +82,13 @@ class File:
 
     path: str
     type: FileType = FileType.FILE
-    size_bytes: int = 0
+    size_bytes: Size = 0
     executable: bool = False
     digest: str | None = None
-    parts: tuple[str, ...] = ()
     role: str = Role.OTHER
-    target: str | None = None
-    mode: int | None = field(default=None, compare=False)
+    parts: tuple[str, ...] = field(default=(), metadata=LEFT_OUT)
+    target: str | None = field(default=None, metadata=LEFT_OUT)
+    mode: Rights | None = field(default=None, compare=False, metadata=LEFT_OUT)
     extra: Mapping[str, JSON] = field(default_factory=dict)
 
     @property
@@ -97,38 +106,15 @@ class File:
             check_target(self.path, self.target)
 
     def as_json(self) -> dict[str, JSON]:
-        value: dict[str, JSON] = {"path": self.path, "type": self.type.value}
-        if self.type is FileType.FILE:
-            value |= {"size_bytes": self.size_bytes, "executable": self.executable, "digest": self.digest}
-            value |= {"role": str(self.role)} | ({"parts": list(self.parts)} if self.parts else {})
-            value |= {} if self.mode is None else {"mode": f"{self.mode:03o}"}
-        if self.type is FileType.SYMLINK:
-            value["target"] = self.target
-        # Fields of a newer version are written back as they were read.
-        return value | dict(self.extra)
-
-    @classmethod
-    def from_json(cls, value: JSON) -> Self:
-        read = Fields(value, "a manifest's file")
-        try:
-            return cls(
-                path=read.text("path"),
-                type=FileType(read.text("type", default="file")),
-                size_bytes=read.size("size_bytes", default=0),
-                executable=read.flag("executable", default=False),
-                digest=read.optional_text("digest"),
-                parts=read.texts("parts"),
-                role=read.text("role", default=Role.OTHER.value),
-                target=read.optional_text("target"),
-                mode=None if (mode := read.optional_text("mode")) is None else permissions(mode),
-                extra=read.rest(),
-            )
-        except (ValueError, Refused) as error:
-            raise Corrupt(f"a manifest's file can't be read: {error}", advice=_DAMAGED) from error
+        value = write(self)
+        if self.type is not FileType.FILE:
+            for name in _OF_REGULAR:
+                value.pop(name, None)
+        return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class Manifest(Coded, what="a manifest", document=FORMAT):
     """All files of a checkpoint, sorted by path, and the judgement made of them once, at the source.
 
     resumable: True or False where the framework was recognised, None where that is unknown.
@@ -136,13 +122,14 @@ class Manifest:
     folders: rights of directories that were not 0755, by path; `.` is the checkpoint's own. As `File.mode`, no content.
     """
 
-    files: tuple[File, ...]
+    # Parts are read into memory: a hostile manifest must not ask for more.
+    part_size_bytes: Annotated[int, _part_size] = field(default=PART_SIZE_BYTES, metadata=REQUIRED)
     framework: str = "generic"
     roles: tuple[str, ...] = ()
     resumable: bool | None = None
     gaps: tuple[str, ...] = ()
-    part_size_bytes: int = PART_SIZE_BYTES
-    folders: Mapping[str, int] = field(default_factory=dict, compare=False)
+    files: tuple[File, ...]
+    folders: Mapping[str, Rights] = field(default_factory=dict, compare=False, metadata=LEFT_OUT)
     extra: Mapping[str, JSON] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -196,39 +183,14 @@ class Manifest:
         ordered = (*(role.value for role in Role if role in found), *sorted(found.difference(Role)))
         return replace(self, framework=framework, roles=ordered, resumable=resumable, gaps=tuple(gaps))
 
-    def as_json(self) -> dict[str, JSON]:
-        value: dict[str, JSON] = {
-            "format": FORMAT,
-            "part_size_bytes": self.part_size_bytes,
-            "framework": self.framework,
-            "roles": [str(role) for role in self.roles],
-            "resumable": self.resumable,
-            "gaps": list(self.gaps),
-            "files": [file.as_json() for file in self.files],
-        }
-        value |= {"folders": {path: f"{mode:03o}" for path, mode in self.folders.items()}} if self.folders else {}
-        return value | dict(self.extra)
-
     @classmethod
     def from_json(cls, value: JSON) -> Self:
         """Raises Corrupt for anything that is not a manifest of this format."""
-        read = Fields(value, "a manifest")
         try:
-            read.format(FORMAT)
             # Empty is never whole: a list that was lost must not read as a checkpoint of nothing.
-            if not isinstance(value, Mapping) or not value.get("files"):
+            if isinstance(value, Mapping) and not value.get("files"):
                 raise ValueError("a manifest without files")
-            made = cls(
-                # Parts are read into memory: a hostile manifest must not ask for more.
-                part_size_bytes=read.integer("part_size_bytes", least=1, most=_LARGEST_PART_BYTES),
-                framework=read.text("framework", default="generic"),
-                roles=read.texts("roles"),
-                resumable=read.optional_flag("resumable"),
-                gaps=read.texts("gaps"),
-                files=tuple(File.from_json(item) for item in read.items("files")),
-                folders={path: permissions(mode) for path, mode in read.mapping("folders").items()},
-                extra=read.rest(),
-            )
+            made = read(cls, value)
             _check_parts(made)
         except (ValueError, Refused) as error:
             raise Corrupt(f"a manifest can't be read: {error}", advice=_DAMAGED) from error

@@ -19,15 +19,15 @@ from typing import Final, Self, TypeAlias
 
 from lakemark.errors import Corrupt, Refused
 from lakemark.model.values.canonical import JSON
-from lakemark.model.values.fields import Fields
+from lakemark.model.values.codec import Coded, Size, read
 
 FORMAT: Final = "lakemark.facts/1"
-Rank: TypeAlias = tuple[int, ...]
+Rank: TypeAlias = tuple[Size, ...]
 _SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartFile:
+class PartFile(Coded, what="a part's file"):
     """A file of a part. digest: as in a manifest; None where it was not computed."""
 
     size_bytes: int
@@ -35,7 +35,7 @@ class PartFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Coded, what="a part's facts", document=FORMAT):
     """One node's part of one save. Paths are beneath the checkpoint, the same on all nodes.
 
     needed: path -> its least length, by an index that lies here. metadata: index -> digest of its bytes. wanted: of each
@@ -49,56 +49,19 @@ class Facts:
     step: int | None
     node: str
     files: Mapping[str, PartFile]
-    needed: Mapping[str, int] = field(default_factory=dict)
+    needed: Mapping[str, Size] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     wanted: tuple[tuple[str, ...], ...] = ()
     members: Mapping[str, tuple[Rank, ...]] = field(default_factory=dict)
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, Size] = field(default_factory=dict)
     together: tuple[tuple[str, str], ...] = ()
     problems: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, JSON]:
-        return {
-            "format": FORMAT,
-            "framework": self.framework,
-            "attempt": self.attempt,
-            "step": self.step,
-            "node": self.node,
-            "files": {
-                path: {"size_bytes": held.size_bytes, "digest": held.digest} for path, held in self.files.items()
-            },
-            "needed": dict(self.needed),
-            "metadata": dict(self.metadata),
-            "wanted": [list(group) for group in self.wanted],
-            "members": {name: [list(rank) for rank in ranks] for name, ranks in self.members.items()},
-            "counts": dict(self.counts),
-            "together": [list(pair) for pair in self.together],
-            "problems": list(self.problems),
-        }
 
     @classmethod
     def from_json(cls, value: JSON) -> Self:
         """Raises Corrupt."""
         try:
-            read = Fields(value, "a part's facts")
-            read.format(FORMAT)
-            return cls(
-                framework=read.text("framework"),
-                attempt=read.text("attempt"),
-                step=read.optional_integer("step"),
-                node=read.text("node"),
-                files={path: _held(one) for path, one in read.mapping("files").items()},
-                needed=_integers(read.mapping("needed")),
-                metadata={path: _text(one) for path, one in read.mapping("metadata").items()},
-                wanted=tuple(tuple(map(_text, _list(group))) for group in read.items("wanted")),
-                members={
-                    name: tuple(tuple(map(_integer, _list(rank))) for rank in _list(ranks))
-                    for name, ranks in read.mapping("members").items()
-                },
-                counts=_integers(read.mapping("counts")),
-                together=tuple(_pair(one) for one in read.items("together")),
-                problems=read.texts("problems"),
-            )
+            return read(cls, value)
         except ValueError as error:
             raise Corrupt(
                 f"a part's facts can't be read: {error}", advice="Let the node judge its part again."
@@ -272,41 +235,3 @@ def _ranks(ranks: Iterable[Rank]) -> str:
 
 def _some(names: Sequence[str]) -> str:
     return "; ".join(names[:_SHOWN]) + ("; …" if len(names) > _SHOWN else "")
-
-
-def _held(value: JSON) -> PartFile:
-    read = Fields(value, "a part's file")
-    return PartFile(size_bytes=read.integer("size_bytes"), digest=read.optional_text("digest"))
-
-
-def _integers(values: Mapping[str, JSON]) -> dict[str, int]:
-    return {name: _integer(value) for name, value in values.items()}
-
-
-def _integer(value: JSON) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        message = f"{value!r:.80} is no count"
-        raise ValueError(message)
-    return value
-
-
-def _text(value: JSON) -> str:
-    if not isinstance(value, str):
-        message = f"{value!r:.80} is no text"
-        raise ValueError(message)
-    return value
-
-
-def _list(value: JSON) -> Sequence[JSON]:
-    if not isinstance(value, list | tuple):
-        message = f"{value!r:.80} is no list"
-        raise ValueError(message)
-    return value
-
-
-def _pair(value: JSON) -> tuple[str, str]:
-    names = [_text(one) for one in _list(value)]
-    if len(names) != 2:  # noqa: PLR2004 - a pair
-        message = f"{value!r:.80} is no pair"
-        raise ValueError(message)
-    return names[0], names[1]

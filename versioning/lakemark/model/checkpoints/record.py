@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 from lakemark.errors import Corrupt
 from lakemark.model.checkpoints.manifest import HEX64, Manifest
 from lakemark.model.values.canonical import JSON, digest
-from lakemark.model.values.fields import Fields, shared
-from lakemark.model.values.instants import to_text
+from lakemark.model.values.codec import LEFT_OUT, REQUIRED, Coded, Digest, Number, Size, read, write
+from lakemark.model.values.fields import shared
 from lakemark.model.values.outside import digest as digest_of, object_name, run_name
 
 FORMAT: Final = "lakemark.record/1"
@@ -46,7 +46,7 @@ class Evidence(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataRef:
+class DataRef(Coded, what="a data reference"):
     """One data version a checkpoint was trained with, over the steps [from_step, to_step] (None: open end).
 
     commit: the 64 hex digits a branch resolved to before the process read, never a branch or tag name.
@@ -56,18 +56,19 @@ class DataRef:
     the digest of all its files (64 hex), how many there are and their bytes. Of other kinds these are None, and not written.
     """
 
-    kind: str = DataKind.LAKEFS
+    kind: str = field(default=DataKind.LAKEFS, metadata=REQUIRED)
     repository: str = ""
     branch: str | None = None
     commit: str = ""
     evidence: str = Evidence.DECLARED
-    from_step: int | None = None
-    to_step: int | None = None
-    path: str | None = None
-    digest: str | None = None
-    md5: str | None = None
-    files: int | None = None
-    size_bytes: int | None = None
+    from_step: Size | None = None
+    to_step: Size | None = None
+    # Not as null: a lakeFS reference has none of them, and most references are that.
+    path: str | None = field(default=None, metadata=LEFT_OUT)
+    digest: str | None = field(default=None, metadata=LEFT_OUT)
+    md5: str | None = field(default=None, metadata=LEFT_OUT)
+    files: Size | None = field(default=None, metadata=LEFT_OUT)
+    size_bytes: Size | None = field(default=None, metadata=LEFT_OUT)
     extra: Mapping[str, JSON] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -85,89 +86,43 @@ class DataRef:
         """`lakefs://repository/commit/`, what a trainer reads from."""
         return f"lakefs://{self.repository}/{self.commit}/"
 
-    def as_json(self) -> dict[str, JSON]:
-        more = {
-            "path": self.path,
-            "digest": self.digest,
-            "md5": self.md5,
-            "files": self.files,
-            "size_bytes": self.size_bytes,
-        }
-        value: dict[str, JSON] = {
-            "kind": str(self.kind),
-            "repository": self.repository,
-            "branch": self.branch,
-            "commit": self.commit,
-            "evidence": str(self.evidence),
-            "from_step": self.from_step,
-            "to_step": self.to_step,
-        }
-        # Not as null: a lakeFS reference has none of them, and most references are that.
-        return value | {name: one for name, one in more.items() if one is not None} | dict(self.extra)
-
-    @classmethod
-    def from_json(cls, value: JSON) -> Self:
-        read = Fields(value, "a data reference")
-        return cls(
-            kind=read.text("kind"),
-            repository=read.text("repository", default=""),
-            branch=read.optional_text("branch"),
-            commit=read.text("commit", default=""),
-            evidence=read.text("evidence", default=Evidence.DECLARED.value),
-            from_step=read.optional_size("from_step"),
-            to_step=read.optional_size("to_step"),
-            path=read.optional_text("path"),
-            digest=read.optional_text("digest"),
-            md5=read.optional_text("md5"),
-            files=read.optional_size("files"),
-            size_bytes=read.optional_size("size_bytes"),
-            extra=read.rest(),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Code:
+class Code(Coded, what="a code reference"):
     """The code that trained: a Git repository's address or path, its commit, and whether the tree had other changes."""
 
     repository: str
     commit: str
     dirty: bool | None = None
 
-    def as_json(self) -> dict[str, JSON]:
-        return {"repository": self.repository, "commit": self.commit, "dirty": self.dirty}
-
-    @classmethod
-    def from_json(cls, value: JSON) -> Self:
-        read = Fields(value, "a code reference")
-        return cls(repository=read.text("repository"), commit=read.text("commit"), dirty=read.optional_flag("dirty"))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(Coded, what="a record", document=FORMAT):
     """One checkpoint of one run at one step in one timeline. See the module for the id.
 
     content: the manifest's content digest. saved_at: when the trainer finished it, by its node's clock.
     parent: the record training went on from. supersedes: the record this one replaces (it was taken too early).
     """
 
-    run: str
-    timeline: int
-    step: int
-    content: str
+    # A run's name becomes a folder and a branch. `shared`: thousands of records say the same.
+    run: Annotated[str, run_name, shared]
+    timeline: Number
+    step: Size
+    content: Digest
     saved_at: datetime
-    node: str
-    size_bytes: int
-    files: int
-    framework: str = "generic"
-    roles: tuple[str, ...] = ()
+    node: Annotated[str, shared]
+    size_bytes: Size
+    files: Size
+    framework: Annotated[str, shared] = "generic"
+    roles: Annotated[tuple[str, ...], shared] = ()
     resumable: bool | None = None
-    gaps: tuple[str, ...] = ()
-    data: tuple[DataRef, ...] = ()
-    code: Code | None = None
+    gaps: Annotated[tuple[str, ...], shared] = ()
+    data: Annotated[tuple[DataRef, ...], shared] = ()
+    code: Annotated[Code, shared] | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    parent: str | None = None
-    attempt: str | None = None
-    supersedes: str | None = None
+    parent: Digest | None = None
+    attempt: Annotated[str, shared] | None = None
+    supersedes: Digest | None = None
     extra: Mapping[str, JSON] = field(default_factory=dict)
     _id: str = field(default="", init=False, repr=False, compare=False)
 
@@ -190,70 +145,21 @@ class Record:
         return replace(self, data=data)
 
     def as_json(self) -> dict[str, JSON]:
-        value: dict[str, JSON] = {
-            "format": FORMAT,
-            "record": self.id,
-            "run": self.run,
-            "timeline": self.timeline,
-            "step": self.step,
-            "content": self.content,
-            "saved_at": to_text(self.saved_at),
-            "node": self.node,
-            "size_bytes": self.size_bytes,
-            "files": self.files,
-            "framework": self.framework,
-            "roles": list(self.roles),
-            "resumable": self.resumable,
-            "gaps": list(self.gaps),
-            "data": [ref.as_json() for ref in self.data],
-            "code": None if self.code is None else self.code.as_json(),
-            "metrics": dict(self.metrics),
-            "parent": self.parent,
-            "attempt": self.attempt,
-            "supersedes": self.supersedes,
-        }
-        return value | dict(self.extra)
+        return {"format": FORMAT, "record": self.id} | write(self)
 
     @classmethod
     def from_json(cls, value: JSON) -> Self:
         """Raises Corrupt for anything that is not a record of this format, or whose id is not that of its fields."""
-        read = Fields(value, "a record")
+        fields = dict(value) if isinstance(value, Mapping) else {}
+        said = fields.pop("record", None)
         try:
-            read.format(FORMAT)
-            said = read.text("record")
-            record = cls._read(read)
+            record = read(cls, fields)
         except ValueError as error:
             raise Corrupt(f"a record can't be read: {error}", advice=_DAMAGED) from error
         # The id is over the fields: a record that was edited, or filed under another's name, is nobody's.
         if record.id != said:
-            raise Corrupt(f"the record {said[:12]} has fields of another ({record.id[:12]})", advice=_DAMAGED)
+            raise Corrupt(f"the record {said!s:.12} has fields of another ({record.id[:12]})", advice=_DAMAGED)
         return record
-
-    @classmethod
-    def _read(cls, read: Fields) -> Self:
-        code = read.optional_mapping("code")
-        return cls(
-            # A run's name becomes a folder and a branch. `shared`: thousands of records say the same.
-            run=shared(run_name(read.text("run"))),
-            timeline=read.integer("timeline", least=1),
-            step=read.size("step"),
-            content=digest_of(read.text("content")),
-            saved_at=read.instant("saved_at"),
-            node=shared(read.text("node")),
-            size_bytes=read.size("size_bytes"),
-            files=read.size("files"),
-            framework=shared(read.text("framework", default="generic")),
-            roles=shared(read.texts("roles")),
-            resumable=read.optional_flag("resumable"),
-            gaps=shared(read.texts("gaps")),
-            data=shared(tuple(DataRef.from_json(item) for item in read.items("data"))),
-            code=None if code is None else shared(Code.from_json(code)),
-            metrics=metrics(read.mapping("metrics")),
-            parent=read.optional_digest("parent"),
-            attempt=shared(read.optional_text("attempt")),
-            supersedes=read.optional_digest("supersedes"),
-            extra=read.rest(),
-        )
 
 
 def require_own(record: Record, manifest: Manifest) -> Manifest:

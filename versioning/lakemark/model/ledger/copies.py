@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
-from lakemark.model.values.canonical import JSON
-from lakemark.model.values.fields import Fields
-from lakemark.model.values.instants import to_text
+from lakemark.model.values.codec import Coded, Size
 from lakemark.model.values.wording import instant
 
 SMALL_BYTES: Final = 2**20
@@ -23,21 +21,12 @@ AT_LEAST_EVERY: Final = timedelta(days=6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class Sent(Coded, what="what was sent of the ledger"):
     """What this node sent to a tier. at, size_bytes: of the last whole copy; more_bytes: of all that went on from it."""
 
     at: datetime
-    size_bytes: int
-    more_bytes: int = 0
-
-    def as_json(self) -> JSON:
-        return {"at": to_text(self.at), "size_bytes": self.size_bytes, "more_bytes": self.more_bytes}
-
-    @classmethod
-    def from_json(cls, value: JSON) -> Self:
-        """Raises ValueError."""
-        read = Fields(value, "what was sent of the ledger")
-        return cls(at=read.instant("at"), size_bytes=read.size("size_bytes"), more_bytes=read.size("more_bytes"))
+    size_bytes: Size
+    more_bytes: Size = 0
 
 
 class Sending(NamedTuple):

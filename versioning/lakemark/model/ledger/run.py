@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Self
+from typing import Annotated, Self
 
 from lakemark.model.checkpoints.record import DataRef, Record
 from lakemark.model.ledger.clocks import Clocks
 from lakemark.model.ledger.entry import Means
 from lakemark.model.ledger.requests import Requests
 from lakemark.model.values.canonical import JSON
-from lakemark.model.values.fields import Fields
+from lakemark.model.values.codec import Coded, Number
 from lakemark.model.values.outside import digest
 from lakemark.model.values.persistent import Layered, Rows
 
@@ -53,27 +53,24 @@ class Replica:
         return not (self.suspect or self.damaged)
 
 
+def _id_or_none(record: str) -> str:
+    return digest(record) if record else record
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fork:
-    """Where a timeline leaves its parent: after `record`, at `step`, of timeline `timeline`."""
+class Fork(Coded, what="a fork"):
+    """Where a timeline leaves its parent: after `record`, at `step`, of timeline `timeline`.
 
-    timeline: int
+    A process that began anew left it before the first step, after no record: `record` is empty, and `step` may be -1.
+    """
+
+    timeline: Number
     step: int
-    record: str
+    record: Annotated[str, _id_or_none]
 
-    def as_json(self) -> dict[str, JSON]:
-        return {"timeline": self.timeline, "step": self.step, "record": self.record}
-
-    @classmethod
-    def from_json(cls, value: JSON) -> Self:
-        read = Fields(value, "a fork")
-        timeline, record = read.integer("timeline", least=1), read.text("record")
-        # A process that began anew left its parent before the first step, after no record.
-        return cls(
-            timeline=timeline,
-            step=read.integer("step", least=0 if record else -1),
-            record=digest(record) if record else "",
-        )
+    def __post_init__(self) -> None:
+        if self.step < (0 if self.record else -1):
+            raise ValueError(f"step: {self.step} is before the first")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,77 @@
+"""A save becomes a record, in one piece or, one day, in parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from lakemark.model.checkpoints.record import Record
+from lakemark.model.entries.kind import Bytes, EntryBody, Kind, Told, change
+from lakemark.model.ledger.entry import Entry
+from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
+from lakemark.model.values.codec import Size
+from lakemark.model.values.fields import shared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedBody(EntryBody):
+    """recovered: brought back from a tier's record, so that an entry of its own says where its bytes are."""
+
+    attempt: str | None = None
+    supersedes: str | None = None
+    conflicts_with: str | None = None
+    tier: str | None = None
+    node: str | None = None
+    part: Size | None = None
+    linked: bool = False
+    source: Annotated[str | None, "where it lay"] = None
+    directory: Annotated[str | None, "watched"] = None
+    recovered: bool = False
+    saved_seconds: Told = None
+    landed_seconds: Told = None
+    size_bytes: Bytes = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSealedBody(EntryBody):
+    attempt: str | None = None
+    step: Size | None = None
+    ordinal: Size | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartReplicatedBody(PartSealedBody):
+    tier: str | None = None
+
+
+def _committed(state: RunState, entry: Entry, body: CommittedBody, record: Record | None) -> None:
+    if record is None:
+        return
+    # CommittedBody once more by another request: what was said of its replicas since must not be forgotten.
+    if record.id not in state.records:
+        # A save is sealed in a node's own tier, so its first place has the node.
+        place = shared(Place(tier=body.tier or "hot", node=entry.node, part=body.part))
+        sealed = Replica(
+            place=place,
+            verified_at=entry.recorded_at,
+            replicated_at=entry.recorded_at,
+            linked=body.linked,
+            proof="sealed",
+        )
+        new = RecordState(
+            record=record,
+            sequence=entry.sequence,
+            recorded_at=entry.recorded_at,
+            clock=shared(entry.clock),
+            conflicts_with=body.conflicts_with,
+            replicas={} if body.recovered else {place: sealed},
+        )
+        state.add(new)
+    change(state, record.supersedes, superseded_by=record.id)
+
+
+KINDS = (
+    Kind(name="part_sealed", body=PartSealedBody, note="reserved for checkpoints in parts"),
+    Kind(name="part_replicated", body=PartReplicatedBody, note="reserved"),
+    Kind(name="committed", body=CommittedBody, with_record=_committed, of_records=True),
+)
