@@ -225,7 +225,7 @@ class MemoryLedger:
         with self._lock:
             entry = self._append(SITE, self._site, decide, stamp)
             if entry is not None and entry.sequence > self._site.sequence:
-                self._site.apply(*self._rows[SITE][-1].read())
+                apply_site(self._site, *self._rows[SITE][-1].read())
             return Appended(entry, self._site.snapshot())
 
     def revision(self, branch: str, sequence: int) -> str:

@@ -112,6 +112,14 @@ class File(Coded, what="a manifest's file"):
                 value.pop(name, None)
         return value
 
+    @classmethod
+    def from_json(cls, value: JSON) -> Self:
+        """Raises Corrupt."""
+        try:
+            return read(cls, value)
+        except (ValueError, Refused) as error:
+            raise Corrupt(f"a manifest's file can't be read: {error}", advice=_DAMAGED) from error
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest(Coded, what="a manifest", document=FORMAT):

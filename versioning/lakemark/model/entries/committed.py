@@ -9,23 +9,26 @@ from lakemark.model.checkpoints.record import Record
 from lakemark.model.entries.kind import Bytes, EntryBody, Kind, Told, change
 from lakemark.model.ledger.entry import Entry
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
-from lakemark.model.values.codec import Size
+from lakemark.model.values.codec import PASSED_OVER, Size
 from lakemark.model.values.fields import shared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedBody(EntryBody):
-    """recovered: brought back from a tier's record, so that an entry of its own says where its bytes are."""
+    """recovered: brought back from a tier's record, so that an entry of its own says where its bytes are.
 
-    attempt: str | None = None
-    supersedes: str | None = None
+    What only tells of the save is passed over where it can't be read: the record must not be lost for it.
+    """
+
+    attempt: Annotated[str | None, PASSED_OVER] = None
+    supersedes: Annotated[str | None, PASSED_OVER] = None
     conflicts_with: str | None = None
     tier: str | None = None
-    node: str | None = None
+    node: Annotated[str | None, PASSED_OVER] = None
     part: Size | None = None
     linked: bool = False
-    source: Annotated[str | None, "where it lay"] = None
-    directory: Annotated[str | None, "watched"] = None
+    source: Annotated[str | None, "where it lay", PASSED_OVER] = None
+    directory: Annotated[str | None, "watched", PASSED_OVER] = None
     recovered: bool = False
     saved_seconds: Told = None
     landed_seconds: Told = None
