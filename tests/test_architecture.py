@@ -104,3 +104,27 @@ def test_functions_stay_readable():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     assert quantiles(lengths, n=100)[98] <= 55
+
+
+def ports():
+    """Port -> the methods it adds, and the ports it adds up."""
+    for path in (ROOT / "versioning/lakemark/ports").glob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            bases = [base.id for base in getattr(node, "bases", []) if isinstance(base, ast.Name)]
+            if "Protocol" in bases:
+                yield node.name, [one.name for one in node.body if isinstance(one, ast.FunctionDef)], bases[:-1]
+
+
+def test_ports_are_small():
+    found = {name: (methods, added) for name, methods, added in ports()}
+    assert len(found) > 30
+    assert {name: len(methods) for name, (methods, _) in found.items() if len(methods) > 11} == {}
+    # What is several ports in one adapter has nothing of its own to be asked for, or callers would take it for that.
+    several = {name: methods for name, (methods, added) in found.items() if len(added) > 1}
+    assert several == {
+        "CheckpointStore": [],
+        "HotStore": [],
+        "Ledger": [],
+        "DataVersions": ["patient"],
+        "Journal": ["marks"],
+    }

@@ -34,9 +34,15 @@ PORTS = {
     "BoundDirectories": "bind_directory",
     "SeenTips": "forget_seen",
     "Journal": "",
-    "Ledger": "take forward put_manifest set_aside beat",
+    "LedgerReader": "",
+    "LedgerWriter": "beat",
+    "LedgerExchange": "take forward",
+    "LedgerMending": "put_manifest set_aside",
     "EntryCache": "forget",
-    "DataVersions": "unpin delete_branch move_branch",
+    "DataCommits": "",
+    "DataPins": "unpin",
+    "DataBranches": "delete_branch move_branch",
+    "DataVersions": "",
 }
 HARMLESS = {
     "Named": "name place",
@@ -56,11 +62,15 @@ HARMLESS = {
     "BoundDirectories": "directory",
     "SeenTips": "saw seen",
     "Journal": "marks",
-    "Ledger": "id tips tip contains heads_of needs_of reads_whole runs run site entries manifest objects append append_site "
-    "heartbeats revision beyond is_whole bundle outline broken broken_branches",
+    "LedgerReader": "id tips tip runs run outline site entries manifest objects revision",
+    "LedgerWriter": "append append_site heartbeats",
+    "LedgerExchange": "contains heads_of needs_of reads_whole bundle beyond",
+    "LedgerMending": "is_whole broken broken_branches",
     "EntryCache": "tip rows extend",
-    "DataVersions": "resolve pin pin_strength pins_seen readable branch_at head branches head_at movable diff list read "
-    "altered patient",
+    "DataCommits": "resolve readable diff list read altered",
+    "DataPins": "pin pin_strength pins_seen",
+    "DataBranches": "head branches head_at branch_at movable",
+    "DataVersions": "patient",
 }
 
 

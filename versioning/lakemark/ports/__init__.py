@@ -5,8 +5,11 @@ adapters in the tests and on a user's own stores in `lakemark doctor`.
 """
 
 from lakemark.ports.data import (
+    DataBranches,
     DataCommit,
+    DataCommits,
     DataDiff,
+    DataPins,
     DataVersions,
     HeadAt,
     MadePin,
@@ -19,7 +22,7 @@ from lakemark.ports.data import (
 from lakemark.ports.files import Files, KnownFile, OnDisk
 from lakemark.ports.hot import HotStore, Landed, Landings, SealedTrees
 from lakemark.ports.journal import BoundDirectories, Directory, Journal, KnownFiles, Mark, MarkKind, Marks, SeenTips
-from lakemark.ports.ledger import EntryCache, Ledger
+from lakemark.ports.ledger import EntryCache, Ledger, LedgerExchange, LedgerMending, LedgerReader, LedgerWriter
 from lakemark.ports.notes import Notes
 from lakemark.ports.pointers import Pointer, PointerKind, Pointers
 from lakemark.ports.recogniser import Baked, Found, Placed, Range, Recogniser, Skip, Unreadable, Verdict
@@ -52,8 +55,11 @@ __all__ = [
     "CheckpointStore",
     "Clock",
     "Damage",
+    "DataBranches",
     "DataCommit",
+    "DataCommits",
     "DataDiff",
+    "DataPins",
     "DataVersions",
     "Directory",
     "Drills",
@@ -74,6 +80,10 @@ __all__ = [
     "Landings",
     "Ledger",
     "LedgerCopy",
+    "LedgerExchange",
+    "LedgerMending",
+    "LedgerReader",
+    "LedgerWriter",
     "Listing",
     "MadePin",
     "Mark",

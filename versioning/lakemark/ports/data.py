@@ -117,30 +117,30 @@ class Patience:
     left_seconds: float = 60.0
 
 
-class DataVersions(Protocol):
-    """Guarantees, each a check of `contract.data`.
-
-    - `resolve` answers a commit that exists: 64 hex digits name a commit, anything else a branch, else a tag. A short
-      commit id is never guessed. Everything that takes a `commit` takes 64 hex digits and nothing else (Usage).
-    - After `pin` returned, the commit's objects survive the server's garbage collection, and `pin_strength` says so from what
-      the server shows. Pinning the same (commit, branch name) again changes nothing but a weaker pin into a stronger one,
-      where the repository has come to allow that; a name that holds something else is a Conflict, and one that was released
-      is PinReleased: pin under a new name.
-    - A guarded pin can't be deleted, reset, reverted, picked onto or written by anybody but `unpin` with its own nonce. A
-      merge into it may succeed where what is merged carries no guard: `pin_strength` then says `none`.
-    - `readable` has read bytes; it is not fooled by a stat or HEAD that still answers after bytes were collected. It says
-      how many of how many, and which seed chose them.
-    - `branch_at` makes a branch at exactly that commit, or finds it there; one that is elsewhere is a Conflict.
-    - `read` gives the bytes of that commit, whatever became of branches since.
-
-    Raises: StoreUnavailable, NotFound, DataGone (the commit or its bytes were collected), Conflict, Denied, Refused.
-    """
-
-    def patient(self, patience: Patience) -> AbstractContextManager[None]:
-        """What this thread asks inside spends of `patience`; once it is spent, all else is StoreUnavailable, unasked."""
+class DataCommits(Protocol):
+    """Commits of data repositories, and what is in them."""
 
     def resolve(self, repository: str, ref: str) -> DataCommit:
         """`ref`: a branch, a tag or a full commit id."""
+
+    def readable(self, repository: str, commit: str, *, sample: int | None, seed: int) -> Sampled:
+        """Reads a byte of up to `sample` objects spread over the commit, of all with None; another seed, other objects."""
+
+    def diff(self, repository: str, left: str, right: str, *, limit: int = 10_000) -> DataDiff:
+        """From `left` to `right`, whole trees (two-dot)."""
+
+    def list(self, repository: str, commit: str, *, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """(path, size_bytes), in order of path."""
+
+    def read(self, repository: str, commit: str, path: str) -> Iterator[bytes]:
+        """The object's bytes in chunks of at most 1 MiB."""
+
+    def altered(self, repository: str, commit: str, *, limit: int) -> tuple[str, ...]:
+        """First-parent ancestors (and itself), up to `limit`, whose id is not that of their fields: an edited history."""
+
+
+class DataPins(Protocol):
+    """What keeps commits alive."""
 
     def pin(self, repository: str, commit: str, *, branch: str, nonce: str) -> MadePin:
         """Makes the pin `branch` of `commit`, as strong as the repository allows.
@@ -171,13 +171,9 @@ class DataVersions(Protocol):
         Raises Refused for another nonce, Conflict where the branch is no pin of `commit` any more.
         """
 
-    def readable(self, repository: str, commit: str, *, sample: int | None, seed: int) -> Sampled:
-        """Reads a byte of up to `sample` objects spread over the commit, of all with None; another seed, other objects."""
 
-    def branch_at(self, repository: str, name: str, commit: str) -> None: ...
-
-    def delete_branch(self, repository: str, name: str, *, only_at: str) -> bool:
-        """Deletes the branch if its head is `only_at`; False where it is elsewhere, gone, or has uncommitted changes."""
+class DataBranches(Protocol):
+    """Branches of data repositories."""
 
     def head(self, repository: str, branch: str) -> str | None:
         """The branch's head now; None where there is no such branch. An unknown repository is NotFound."""
@@ -190,6 +186,11 @@ class DataVersions(Protocol):
 
     def head_at(self, repository: str, branch: str, at: datetime) -> HeadAt:
         """By the first-parent walk with monotone times: what the branch's own history shows, never more than an estimate."""
+
+    def branch_at(self, repository: str, name: str, commit: str) -> None: ...
+
+    def delete_branch(self, repository: str, name: str, *, only_at: str) -> bool:
+        """Deletes the branch if its head is `only_at`; False where it is elsewhere, gone, or has uncommitted changes."""
 
     def move_branch(
         self, repository: str, branch: str, commit: str, *, message: str, only_at: str | None = None
@@ -205,14 +206,25 @@ class DataVersions(Protocol):
         No such branch, uncommitted changes, a protection rule. Changes nothing.
         """
 
-    def diff(self, repository: str, left: str, right: str, *, limit: int = 10_000) -> DataDiff:
-        """From `left` to `right`, whole trees (two-dot)."""
 
-    def list(self, repository: str, commit: str, *, prefix: str = "") -> Iterator[tuple[str, int]]:
-        """(path, size_bytes), in order of path."""
+class DataVersions(DataCommits, DataPins, DataBranches, Protocol):
+    """Guarantees, each a check of `contract.data`.
 
-    def read(self, repository: str, commit: str, path: str) -> Iterator[bytes]:
-        """The object's bytes in chunks of at most 1 MiB."""
+    - `resolve` answers a commit that exists: 64 hex digits name a commit, anything else a branch, else a tag. A short
+      commit id is never guessed. Everything that takes a `commit` takes 64 hex digits and nothing else (Usage).
+    - After `pin` returned, the commit's objects survive the server's garbage collection, and `pin_strength` says so from what
+      the server shows. Pinning the same (commit, branch name) again changes nothing but a weaker pin into a stronger one,
+      where the repository has come to allow that; a name that holds something else is a Conflict, and one that was released
+      is PinReleased: pin under a new name.
+    - A guarded pin can't be deleted, reset, reverted, picked onto or written by anybody but `unpin` with its own nonce. A
+      merge into it may succeed where what is merged carries no guard: `pin_strength` then says `none`.
+    - `readable` has read bytes; it is not fooled by a stat or HEAD that still answers after bytes were collected. It says
+      how many of how many, and which seed chose them.
+    - `branch_at` makes a branch at exactly that commit, or finds it there; one that is elsewhere is a Conflict.
+    - `read` gives the bytes of that commit, whatever became of branches since.
 
-    def altered(self, repository: str, commit: str, *, limit: int) -> tuple[str, ...]:
-        """First-parent ancestors (and itself), up to `limit`, whose id is not that of their fields: an edited history."""
+    Raises: StoreUnavailable, NotFound, DataGone (the commit or its bytes were collected), Conflict, Denied, Refused.
+    """
+
+    def patient(self, patience: Patience) -> AbstractContextManager[None]:
+        """What this thread asks inside spends of `patience`; once it is spent, all else is StoreUnavailable, unasked."""

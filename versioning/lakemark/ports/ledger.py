@@ -43,22 +43,8 @@ class Appended(NamedTuple, Generic[S]):
     state: S
 
 
-class Ledger(Protocol):
-    """Guarantees, each a check of `contract.ledger`.
-
-    - An append that returned is durable: it survives kill -9 and power loss.
-    - Appends to a branch are ordered as if one after the other, whoever appends: `decide` saw exactly the entries before.
-    - `sequence` counts from 1 without gaps. `recorded_at` and `clock` are the stamp's, also where that goes back; which
-      records' clocks are suspect the state says, by `model.clocks`.
-    - The same `stamp.request` twice on a branch is one entry: the second append answers the first one's, undecided.
-    - What `decide` raises leaves nothing behind, and neither does an answer of None.
-    - Unknown kinds and fields written by others come back unchanged.
-    - Nothing that was appended is ever changed or removed.
-    - `bundle` holds every entry appended before it was asked for.
-
-    Raises: Denied for a ledger of another owner, Corrupt where it can't be read, StoreUnavailable while a shared remote
-    is out of reach.
-    """
+class LedgerReader(Protocol):
+    """What is in the ledger, as of now."""
 
     @property
     def id(self) -> str:
@@ -72,24 +58,6 @@ class Ledger(Protocol):
 
     def tip(self, branch: str) -> str | None:
         """The same of one branch; None where there is no such branch."""
-
-    def contains(self, branch: str, revision: str) -> bool:
-        """Whether the branch's tip is `revision` or comes after it, also by way of a copy that was joined to it.
-
-        False for a revision that nothing here knows. Raises Corrupt where that can't be told.
-        """
-
-    def heads_of(self, copy: BinaryIO) -> Mapping[str, str]:
-        """The `tips` of the ledger that `copy` is a bundle of; only the beginning of `copy` is read. Raises Corrupt.
-
-        Of one that goes on from another: those that moved since.
-        """
-
-    def needs_of(self, copy: BinaryIO) -> tuple[str, ...]:
-        """Revisions that whoever takes `copy` has to have: of another copy, which this one goes on from. Raises Corrupt."""
-
-    def reads_whole(self, copy: BinaryIO) -> bool:
-        """Whether its bytes are those it was made with, by its own checksum. Reads it to its end, and changes nothing."""
 
     def runs(self) -> tuple[str, ...]:
         """Names of all runs, sorted."""
@@ -115,6 +83,13 @@ class Ledger(Protocol):
     def objects(self, run: str, record: str, tier: str) -> Mapping[str, str]:
         """File digest -> object name, and `dir` -> the directory object, of the newest replica in a DVC tier. Empty: none."""
 
+    def revision(self, branch: str, sequence: int) -> str:
+        """Names the entry's commit in the ledger's own terms (a Git commit id). Raises NotFound."""
+
+
+class LedgerWriter(Protocol):
+    """Adds to it, and says how this node is."""
+
     def append(self, run: str, decide: Callable[[RunState], Draft | None], stamp: Stamp) -> Appended[RunState]:
         """Appends what `decide` answers for the run's present state; None: there is nothing to append.
 
@@ -134,8 +109,34 @@ class Ledger(Protocol):
     def heartbeats(self) -> Mapping[str, Heartbeat]:
         """What each node said of itself last, as far as this copy of the ledger has it. What can't be read is left out."""
 
-    def revision(self, branch: str, sequence: int) -> str:
-        """Names the entry's commit in the ledger's own terms (a Git commit id). Raises NotFound."""
+
+class LedgerExchange(Protocol):
+    """Sends it as a copy, and takes what copies hold."""
+
+    def contains(self, branch: str, revision: str) -> bool:
+        """Whether the branch's tip is `revision` or comes after it, also by way of a copy that was joined to it.
+
+        False for a revision that nothing here knows. Raises Corrupt where that can't be told.
+        """
+
+    def heads_of(self, copy: BinaryIO) -> Mapping[str, str]:
+        """The `tips` of the ledger that `copy` is a bundle of; only the beginning of `copy` is read. Raises Corrupt.
+
+        Of one that goes on from another: those that moved since.
+        """
+
+    def needs_of(self, copy: BinaryIO) -> tuple[str, ...]:
+        """Revisions that whoever takes `copy` has to have: of another copy, which this one goes on from. Raises Corrupt."""
+
+    def reads_whole(self, copy: BinaryIO) -> bool:
+        """Whether its bytes are those it was made with, by its own checksum. Reads it to its end, and changes nothing."""
+
+    def bundle(self, *, since: Collection[str] = ()) -> AbstractContextManager[BinaryIO]:
+        """The whole ledger as one stream that can be sought in: what a lost one is rebuilt from. Not of an empty one.
+
+        since: revisions that are here; what they hold is left out, and whoever takes it has to have them. Something must be
+        left to tell.
+        """
 
     def take(self, copy: BinaryIO) -> Mapping[str, str]:
         """Makes all that a bundle of this ledger holds durable here, and answers its tips. No branch moves.
@@ -153,8 +154,9 @@ class Ledger(Protocol):
     def beyond(self, branch: str, revision: str) -> Iterator[tuple[Entry, Attachments]]:
         """Entries up to `revision`, of a copy that was taken, that `branch` does not hold, in order; with manifests."""
 
-    def put_manifest(self, run: str, record: str, manifest: Manifest) -> bool:
-        """Writes a record's manifest back, durably, where it is damaged or gone. False where these are not its very bytes."""
+
+class LedgerMending(Protocol):
+    """Finds what is broken of it, and makes that whole."""
 
     def is_whole(self) -> bool:
         """Whether all that a branch leads to is there and readable. Reads everything."""
@@ -168,6 +170,9 @@ class Ledger(Protocol):
     def broken_branches(self) -> Mapping[str, str]:
         """Branch -> its tip, of each whose entries can't all be read. One reading, of everything: it proves nothing alone."""
 
+    def put_manifest(self, run: str, record: str, manifest: Manifest) -> bool:
+        """Writes a record's manifest back, durably, where it is damaged or gone. False where these are not its very bytes."""
+
     def set_aside(self, branch: str, revision: str) -> bool:
         """Takes the branch's reference away, if it still names `revision`.
 
@@ -176,12 +181,23 @@ class Ledger(Protocol):
         begins with again.
         """
 
-    def bundle(self, *, since: Collection[str] = ()) -> AbstractContextManager[BinaryIO]:
-        """The whole ledger as one stream that can be sought in: what a lost one is rebuilt from. Not of an empty one.
 
-        since: revisions that are here; what they hold is left out, and whoever takes it has to have them. Something must be
-        left to tell.
-        """
+class Ledger(LedgerReader, LedgerWriter, LedgerExchange, LedgerMending, Protocol):
+    """Guarantees, each a check of `contract.ledger`.
+
+    - An append that returned is durable: it survives kill -9 and power loss.
+    - Appends to a branch are ordered as if one after the other, whoever appends: `decide` saw exactly the entries before.
+    - `sequence` counts from 1 without gaps. `recorded_at` and `clock` are the stamp's, also where that goes back; which
+      records' clocks are suspect the state says, by `model.clocks`.
+    - The same `stamp.request` twice on a branch is one entry: the second append answers the first one's, undecided.
+    - What `decide` raises leaves nothing behind, and neither does an answer of None.
+    - Unknown kinds and fields written by others come back unchanged.
+    - Nothing that was appended is ever changed or removed.
+    - `bundle` holds every entry appended before it was asked for.
+
+    Raises: Denied for a ledger of another owner, Corrupt where it can't be read, StoreUnavailable while a shared remote
+    is out of reach.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from lakemark.model.tiers.retention import Best, RetentionPolicy
 from lakemark.model.values.canonical import JSON, canonical
 from lakemark.model.values.instants import duration_text
 from lakemark.ports import Policies, Site
-from lakemark.services.data.observe import looked_at, watched
+from lakemark.services.data.observe import branch_mark, watched
 from lakemark.services.ledger import require_writable
 
 
@@ -61,7 +61,7 @@ def beat(site: Site, *, passes: Iterable[str] = ()) -> None:
         looked = {
             f"{repository}/{branch}": at
             for repository, branch in watched(site)
-            if (at := site.journal.marks.get(looked_at(repository, branch))) is not None
+            if (at := site.journal.marks.get(branch_mark(repository, branch))) is not None
         }
         free = dict(_free(site))
 

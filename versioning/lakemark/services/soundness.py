@@ -22,7 +22,7 @@ from lakemark.model.ledger.site import SiteState
 from lakemark.model.ledger.soundness import HERE, Lack, Seen, in_words, lacks
 from lakemark.ports import Checkpoint, CheckpointStore, Site
 from lakemark.ports.journal import Journal
-from lakemark.ports.ledger import Appended, BrokenEntry, Ledger
+from lakemark.ports.ledger import Appended, BrokenEntry, Ledger, LedgerReader
 
 _RECORD: Final = "the record "
 """Begins what stands for a revision where only the record is known that some entry committed."""
@@ -243,7 +243,7 @@ def _note(site: Site) -> None:
         site.journal.saw(HERE, new)
 
 
-def _tip(ledger: Ledger, branch: str) -> Mapping[str, str]:
+def _tip(ledger: LedgerReader, branch: str) -> Mapping[str, str]:
     tip = ledger.tip(branch)
     return {} if tip is None else {branch: tip}
 

@@ -9,7 +9,7 @@ from lakemark.model.back.rollback_plan import PlanData, RollbackPlan
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RollbackState, RunState
 from lakemark.model.values.canonical import JSON
-from lakemark.ports import DataVersions, Site
+from lakemark.ports import DataBranches, DataCommits, DataVersions, Site
 from lakemark.services.back.rollback_request import find, unreadable
 from lakemark.services.data.pins import versions
 from lakemark.services.ledger import require_deletable, still
@@ -149,7 +149,7 @@ def _all_or_none(data: DataVersions, made: RollbackPlan, items: list[PlanData]) 
     return tuple(done)
 
 
-def _set_back(data: DataVersions, done: list[BranchMove], error: LakemarkError, *, branch: str) -> LakemarkError:
+def _set_back(data: DataBranches, done: list[BranchMove], error: LakemarkError, *, branch: str) -> LakemarkError:
     """Undoes the moves so far, each by a commit on top of it; answers the error, which says what became of them."""
     stay: list[str] = []
     # What another call had moved before is not this one's to undo.
@@ -165,7 +165,7 @@ def _set_back(data: DataVersions, done: list[BranchMove], error: LakemarkError, 
     return type(error)(f"{branch} could not be moved: {error}; {outcome}", advice=error.advice)
 
 
-def _same_tree(data: DataVersions, item: PlanData, head: str) -> bool:
+def _same_tree(data: DataCommits, item: PlanData, head: str) -> bool:
     diff = data.diff(item.repository, item.commit, head, limit=1)
     # A listing that broke off says nothing of the rest: it is no proof of sameness.
     return diff.complete and not (diff.added or diff.removed or diff.changed)

@@ -14,7 +14,7 @@ from lakemark.model.ledger.site import SiteState
 from lakemark.model.values.data_ids import is_commit_id
 from lakemark.model.values.instants import to_text
 from lakemark.model.values.wording import instant as told
-from lakemark.ports import DataVersions, HeadAt, Mark, MarkKind, Site
+from lakemark.ports import DataCommits, HeadAt, Mark, MarkKind, Site
 from lakemark.services.data.pins import versions
 
 
@@ -82,7 +82,7 @@ def stands_still(site: Site, repository: str, name: str) -> bool:
     return versions(site).head(repository, name) is None and _is_tag(versions(site), repository, name)
 
 
-def looked_at(repository: str, branch: str) -> Mark:
+def branch_mark(repository: str, branch: str) -> Mark:
     """Of this node's looks at the branch."""
     return Mark(MarkKind.BRANCH, f"{repository}/{branch}")
 
@@ -92,7 +92,7 @@ def head_at(site: Site, repository: str, branch: str, at: datetime) -> HeadAt:
     seen = site.ledger.site().head_at(repository, branch, at)
     if seen is None:
         return versions(site).head_at(repository, branch, at)
-    looked = site.journal.marks.get(looked_at(repository, branch))
+    looked = site.journal.marks.get(branch_mark(repository, branch))
     later = [one for one in site.ledger.site().heads[repository, branch] if one.observed_at > at]
     # Up to that look it was there; between it and the next head nobody knows when it moved.
     until = later[0].last_looked_at if later else looked
@@ -103,12 +103,12 @@ def head_at(site: Site, repository: str, branch: str, at: datetime) -> HeadAt:
     return HeadAt(commit=seen.commit, precision=f"observed; may have moved between {start} and {end}")
 
 
-def _look(site: Site, data: DataVersions, repository: str, branch: str, *, head: str | None) -> list[str]:
+def _look(site: Site, data: DataCommits, repository: str, branch: str, *, head: str | None) -> list[str]:
     if head is None and _is_tag(data, repository, branch):
         return []
     commit, now = head, site.now()
     # The look before this one: a move fell between the two.
-    before = site.journal.marks.get(looked_at(repository, branch))
+    before = site.journal.marks.get(branch_mark(repository, branch))
 
     def decide(state: SiteState) -> Draft | None:
         last = state.head_at(repository, branch, now)
@@ -128,13 +128,13 @@ def _look(site: Site, data: DataVersions, repository: str, branch: str, *, head:
     sequence = site.ledger.site().sequence
     appended = site.ledger.append_site(decide, site.stamp(f"head:{site.node}:{repository}/{branch}:{sequence}"))
     # After the entry: a look that is noted and a head that is not would hide the move from `head_at`.
-    site.journal.marks.set(looked_at(repository, branch), at=now)
+    site.journal.marks.set(branch_mark(repository, branch), at=now)
     if appended.entry is None:
         return []
     return [f"{repository}/{branch} is at {commit[:12]}" if commit else f"{repository}/{branch} is gone"]
 
 
-def _is_tag(data: DataVersions, repository: str, name: str) -> bool:
+def _is_tag(data: DataCommits, repository: str, name: str) -> bool:
     """Whether the name stands for a commit without being a branch: it never moves, and nothing observes it."""
     try:
         data.resolve(repository, name)

@@ -27,7 +27,7 @@ from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import Pin, SiteState
 from lakemark.model.values.instants import duration_text
-from lakemark.ports import DataVersions, MadePin, Mark, MarkKind, PinAsked, PinSeen, Site, Strength
+from lakemark.ports import DataPins, DataVersions, MadePin, Mark, MarkKind, PinAsked, PinSeen, Site, Strength
 from lakemark.services.ledger import require_deletable, still
 from lakemark.services.soundness import require_sound
 
@@ -78,7 +78,7 @@ def keep(site: Site, repository: str, commit: str, *, run: str | None) -> MadePi
     return made
 
 
-def _pinned(site: Site, data: DataVersions, repository: str, commit: str, *, run: str | None) -> MadePin:
+def _pinned(site: Site, data: DataPins, repository: str, commit: str, *, run: str | None) -> MadePin:
     spent: LakemarkError | None = None
     for _ in range(_NAMES):
         # Its entry first: a branch without one is nobody's, and would stand for ever after a crash.
@@ -189,7 +189,7 @@ def asked(pin: Pin, *, proven: Mapping[str, str] | None = None) -> PinAsked:
     return PinAsked(commit=pin.commit, branch=pin.branch, nonce=pin.nonce, proven=(proven or {}).get(pin.branch))
 
 
-def looked_at(data: DataVersions, pins: list[Pin], *, proven: Mapping[str, str]) -> PinsPass:
+def looked_at(data: DataPins, pins: list[Pin], *, proven: Mapping[str, str]) -> PinsPass:
     """What the pins are worth now, a repository at a time; one guard of each is tried. `failed` names what gave no answer."""
     result = PinsPass()
     # By chance, so that also passes that each are a process of their own come to every pin.
@@ -274,7 +274,7 @@ def _wanted(site: Site, repository: str, commit: str, *, run: str | None) -> Pin
     return still(state.pins, wanted.branch if wanted else fresh, what="pin")
 
 
-def _unpin(site: Site, data: DataVersions, pin: Pin) -> list[str]:
+def _unpin(site: Site, data: DataPins, pin: Pin) -> list[str]:
     """Nothing where somebody needs it again since."""
     # Forgotten before it is unmade: an entry that says `pinned` must never outlive the branch.
     if not _append(site, "unpinned", pin, reason=f"nothing needed it for {duration_text(site.policies.grace)}"):
@@ -300,7 +300,7 @@ def _append(site: Site, kind: str, pin: Pin, *, reason: str) -> bool:
     return site.ledger.append_site(decide, site.stamp(f"{kind}:{pin.branch}:{site.node}:{sequence}")).entry is not None
 
 
-def _remove(site: Site, data: DataVersions, pin: Pin) -> None:
+def _remove(site: Site, data: DataPins, pin: Pin) -> None:
     """Once `unpinned` is recorded, whoever comes by takes the branch away."""
     mark = Mark(MarkKind.UNPINNED, pin.branch)
     # Once per node: asking for a branch that is gone at each pass would cost a request for each old pin.

@@ -20,7 +20,7 @@ from lakemark.model.runs.placing import standing
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.instants import to_text
 from lakemark.ports import Checkpoint, CheckpointStore, Replicas, Site
-from lakemark.ports.ledger import Ledger
+from lakemark.ports.ledger import LedgerExchange, LedgerMending, LedgerReader, LedgerWriter
 from lakemark.services.data import pins
 from lakemark.services.ledger import require_name
 from lakemark.services.recovery.orphans import Orphan, settle_orphan
@@ -120,7 +120,7 @@ def _require_named(site: Site) -> None:
         return  # hot is away, and nothing of it is brought back; or the names can't be read until they are
 
 
-def _broken_twice(ledger: Ledger) -> dict[str, str]:
+def _broken_twice(ledger: LedgerMending) -> dict[str, str]:
     """Branches that two readings in a row find broken at the same tip: one reading is no statement, it may have failed."""
     first = ledger.broken_branches()
     second = ledger.broken_branches() if first else {}
@@ -156,7 +156,7 @@ def _copies(site: Site, result: Recovered) -> Iterator[_Copy]:
                 _note(result, error, f"a copy of the ledger in {store.name} can't be read: {error}")
 
 
-def _take(ledger: Ledger, copy: _Copy, result: Recovered) -> None:
+def _take(ledger: LedgerExchange, copy: _Copy, result: Recovered) -> None:
     """One copy that is no whole one must not keep the others from being taken."""
     try:
         with copy.store.open_ledger(copy.slot) as stream:
@@ -171,12 +171,12 @@ def _note(result: Recovered, error: LakemarkError, said: str) -> None:
     (result.missing if nothing_right else result.away).append(said)
 
 
-def _lacking(ledger: Ledger, copy: _Copy) -> list[str]:
+def _lacking(ledger: LedgerExchange, copy: _Copy) -> list[str]:
     """Branches of which the copy has what the ledger has not."""
     return [branch for branch, head in copy.heads.items() if not _contains(ledger, branch, head)]
 
 
-def _contains(ledger: Ledger, branch: str, revision: str) -> bool:
+def _contains(ledger: LedgerExchange, branch: str, revision: str) -> bool:
     """False also where it can't be told: what can't be read here is taken from the copy."""
     try:
         return ledger.contains(branch, revision)
@@ -206,7 +206,7 @@ def _bring(site: Site, branch: str, head: str, *, copy: _Copy, result: Recovered
     return True
 
 
-def _replay(ledger: Ledger, entry: Entry, contents: Attachments) -> None:
+def _replay(ledger: LedgerWriter, entry: Entry, contents: Attachments) -> None:
     """Appends another copy's entry, as it was: under its own time and request, which makes the second time the first."""
     draft = Draft(
         kind=entry.kind,
@@ -433,7 +433,7 @@ def _pins(site: Site, result: Recovered) -> None:
 # What is said of it
 
 
-def _sizes(ledger: Ledger) -> dict[str, tuple[int, int]]:
+def _sizes(ledger: LedgerReader) -> dict[str, tuple[int, int]]:
     """Entries and records of each branch."""
     found = {SITE: (ledger.site().sequence, 0)}
     for run in ledger.runs():
