@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import islice
@@ -41,6 +41,7 @@ from lakemark.services.health.status import (
     Problem,
     Rules,
     ServerSeen,
+    WatchSeen,
     problems_around,
     problems_of,
     problems_of_data,
@@ -75,39 +76,12 @@ def status() -> Answer:
     unopened = _unopened(here)
     if unopened is not None:
         return unopened
-    states = [_recent(here, run) for run in here.history.runs()]
-    rules = _rules(here, states)
-    # Asked once, all together; what is told of each rests on the same answer.
-    servers = list(servers_of(here))
-    problems = [problem for state in states for problem in problems_of(state, rules)]
-    spools = {run: list(_announced(here, run)) for run in here.history.runs()}
-    waiting = [one for rows in spools.values() for one in rows]
-    # None: its age can't be had, and too early an alarm is better than none.
-    late = [path for path, age in waiting if age is None or age > _PATIENCE_SECONDS]
-    problems += _distress(here)
-    problems += problems_around(
-        places=_places(here),
-        servers=servers,
-        disks=questions.disks(here),
-        waiting=late,
-        unused=list(unused(here.parts.loaded)),
-    )
-    problems += problems_of_left_out(_left_out(here))
-    problems += [
-        problem for state in states for problem in _waiting(here, state, rules, announced=len(spools[state.run]))
-    ]
-    problems += _data_versions(here)
-    problems += _stores(here)
-    problems += _ledger_check(here)
-    watch = seen(here)
-    # Only these need the service: a run whose saves are announced or committed by hand does without.
-    watched = [state.run for state in states if not state.closed and state.run in rules.directories]
-    problems += watch_problems(here, watch, watched=watched)
-    problems = [replace(problem, next=here.advised(problem.next)) for problem in problems]
+    found = _look(here)
+    problems = [replace(problem, next=here.advised(problem.next)) for problem in _problems(here, found)]
     # Red first; a stable sort, so within a colour they stay in the order they were looked for.
     problems.sort(key=lambda problem: problem.colour != RED)
     red = any(problem.colour == RED for problem in problems)
-    runs = [_run_view(here, state) for state in states]
+    runs = [_run_view(here, state) for state in found.states]
     document = {
         "ok": not red,
         "problems": [_problem_view(problem) for problem in problems],
@@ -115,18 +89,70 @@ def status() -> Answer:
         "services": [
             *(
                 {"name": one.name, "url": one.url, "ok": one.ok, "detail": one.detail, "pid": one.pid}
-                for one in servers
+                for one in found.servers
             ),
-            *view(here, watch),
+            *view(here, found.watch),
         ],
-        "waiting": [path for path, _ in waiting],
+        "waiting": [path for path, _ in found.waiting],
         "nodes": _nodes(here),
-        "now": to_text(rules.now),
+        "now": to_text(found.rules.now),
     }
-    lines = [*_lines(problems, runs, servers), *(f"{one['name']}: {one['detail']}" for one in view(here, watch))]
-    if any(one.pid is not None for one in servers):
+    lines = _lines(problems, runs, found.servers)
+    lines += [f"{one['name']}: {one['detail']}" for one in view(here, found.watch)]
+    if any(one.pid is not None for one in found.servers):
         lines += ["", *next_steps(here)]
     return Answer(document=document, lines=lines, exit_code=Incomplete.exit_code if red else 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    """What was asked once, all together: what is told of each rests on the same answers. spools: by run."""
+
+    states: list[RunState]
+    rules: Rules
+    servers: list[ServerSeen]
+    spools: dict[str, list[tuple[str, float | None]]]
+    watch: WatchSeen | None
+
+    @property
+    def waiting(self) -> list[tuple[str, float | None]]:
+        return [one for rows in self.spools.values() for one in rows]
+
+
+def _look(here: Session) -> _Looked:
+    states = [_recent(here, run) for run in here.history.runs()]
+    return _Looked(
+        states=states,
+        rules=_rules(here, states),
+        servers=list(servers_of(here)),
+        spools={run: list(_announced(here, run)) for run in here.history.runs()},
+        watch=seen(here),
+    )
+
+
+def _problems(here: Session, found: _Looked) -> Iterator[Problem]:
+    """In the order they are looked for."""
+    states, rules = found.states, found.rules
+    for state in states:
+        yield from problems_of(state, rules)
+    yield from _distress(here)
+    yield from problems_around(
+        places=_places(here),
+        servers=found.servers,
+        disks=questions.disks(here),
+        # None: its age can't be had, and too early an alarm is better than none.
+        waiting=[path for path, age in found.waiting if age is None or age > _PATIENCE_SECONDS],
+        unused=list(unused(here.parts.loaded)),
+    )
+    yield from problems_of_left_out(_left_out(here))
+    for state in states:
+        yield from _waiting(here, state, rules, announced=len(found.spools[state.run]))
+    yield from _data_versions(here)
+    yield from _stores(here)
+    yield from _ledger_check(here)
+    # Only these need the service: a run whose saves are announced or committed by hand does without.
+    watched = [state.run for state in states if not state.closed and state.run in rules.directories]
+    yield from watch_problems(here, found.watch, watched=watched)
 
 
 def _nodes(here: Session) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from lakemark.model.values.canonical import JSON
 from lakemark.model.values.names import printable
 from lakemark.ports import Baked, Directory, Pointer, Site, Verdict
 from lakemark.services.back.newer_records import PassedOver, newer, passed_over, require_no_suspect, reread, why_not
-from lakemark.services.back.prepare_directory import arrange, require_can_arrange
+from lakemark.services.back.prepare_directory import Arranged, arrange, require_can_arrange
 from lakemark.services.back.restore import tell_restored
 from lakemark.services.back.uncommitted import Uncommitted, require_committed
 from lakemark.services.data.pins import require_data
@@ -84,6 +84,60 @@ def resume(
     start = job if isinstance(job, Start) else Start(job=job)
     require_job(start.job)
     require_writable(opened(site, run))
+    decision = _decide(site, run, start, to=to, record=record, because=because, without=without, steps=without_steps)
+    arranged, run_file = _make_ready(site, decision, to=to)
+    state, found, left = decision.state, decision.found, decision.uncommitted
+    # A directory that was right already was not restored: nothing is to be measured, or told.
+    if arranged.brought_bytes:
+        spent = took("restored", arranged.brought_seconds, size_bytes=arranged.brought_bytes)
+        spent |= took("resumed", site.seconds() - begun, size_bytes=arranged.brought_bytes)
+        told = {"to": printable(to), "roles": [], "sources": [], "attempt": decision.attempt, **spent}
+        tell_restored(site, found, told)
+    interval = state.interval
+    return Resumed(
+        found=found,
+        timeline=decision.timeline,
+        attempt=decision.attempt,
+        path=arranged.path,
+        data=tuple(replace(ref, evidence=Evidence.OPENED) for ref in (interval.data if interval else ())),
+        run_file=run_file,
+        moved_aside=arranged.moved,
+        changed=arranged.changed,
+        roles=roles_of(site.ledger.manifest(run, found.record.id), notes_of(committed(site, found))),
+        pointers=arranged.pointers,
+        baked=arranged.baked,
+        passed_over=decision.passed_over,
+        accepted=found.record.gaps,
+        uncommitted=left,
+        notes=(*unfollowed(state, found, record), *(one.said for one in left), *arranged.notes),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decision:
+    """What a start goes on from, as the ledger says in `state`. aside: where what lies wrong in the directory goes."""
+
+    state: RunState
+    attempt: str
+    timeline: int
+    found: RecordState
+    aside: Path
+    passed_over: tuple[PassedOver, ...]
+    uncommitted: tuple[Uncommitted, ...]
+
+
+def _decide(
+    site: Site,
+    run: str,
+    start: Start,
+    *,
+    to: Path,
+    record: str | None,
+    because: Cause,
+    without: Collection[str],
+    steps: Collection[int],
+) -> _Decision:
+    """Decides it in the ledger, for every node of this start, and moves no file."""
     # First of all: what lies there may be the newest there is, and would be moved aside as nobody's.
     saves = commit_directory(site, run, to)
     state = site.ledger.run(run)
@@ -91,8 +145,8 @@ def resume(
     require_data(site, state)
     attempt = new_attempt(state, start)
     state = _reread(site, state, record=record, without=without)
-    found = decided(site, state, attempt=attempt, record=record, to=to, without=without, without_steps=without_steps)
-    left = require_committed(site, state, found, to=to, saves=saves, without=without_steps)
+    found = decided(site, state, attempt=attempt, record=record, to=to, without=without, without_steps=steps)
+    left = require_committed(site, state, found, to=to, saves=saves, without=steps)
     left_behind = passed_over(state, found) if record is None else ()
     aside = aside_of(to, run=run, start=start, attempt=attempt)
     # Before the decision: what no node can bring must not be what every start of this job goes by.
@@ -103,43 +157,34 @@ def resume(
     end_before(site, run, attempt, cause=because)
     state = site.ledger.run(run)
     began = still(state.attempts, attempt, what="attempt")
-    timeline = began.timeline
     if began.record != found.record.id:  # another node of this start decided between our look and our entry
         found = recorded(state, began.record or "")
-        left = require_committed(site, state, found, to=to, saves=saves, without=without_steps)
+        left = require_committed(site, state, found, to=to, saves=saves, without=steps)
+    return _Decision(
+        state=state,
+        attempt=attempt,
+        timeline=began.timeline,
+        found=found,
+        aside=aside,
+        passed_over=left_behind,
+        uncommitted=left,
+    )
+
+
+def _make_ready(site: Site, decision: _Decision, *, to: Path) -> tuple[Arranged, Path]:
+    """What was done to the directory, and the run file that names its checkpoint."""
+    state, found, attempt = decision.state, decision.found, decision.attempt
     # Ranks of one node may each call this: two that move the same files would move each other's.
     with site.restorer.alone(to):
         # The trainer may write over its files in place, and hot's linked ones are the same files.
         unshare(site, state)
-        arranged = arrange(site, state, found, to=to, aside=aside)
-        directory = Directory(run=run, timeline=timeline, attempt=attempt, sequence=state.sequence)
+        arranged = arrange(site, state, found, to=to, aside=decision.aside)
+        directory = Directory(run=state.run, timeline=decision.timeline, attempt=attempt, sequence=state.sequence)
         site.journal.bind_directory(to, directory)
         site.progress.step("resume.bound")
-        run_file = _tell(site, found, arranged.path, attempt=attempt, timeline=timeline)
+        run_file = _tell(site, found, arranged.path, attempt=attempt, timeline=decision.timeline)
         site.progress.step("resume.told")
-    # A directory that was right already was not restored: nothing is to be measured, or told.
-    if arranged.brought_bytes:
-        spent = took("restored", arranged.brought_seconds, size_bytes=arranged.brought_bytes)
-        spent |= took("resumed", site.seconds() - begun, size_bytes=arranged.brought_bytes)
-        tell_restored(site, found, {"to": printable(to), "roles": [], "sources": [], "attempt": attempt, **spent})
-    interval = state.interval
-    return Resumed(
-        found=found,
-        timeline=timeline,
-        attempt=attempt,
-        path=arranged.path,
-        data=tuple(replace(ref, evidence=Evidence.OPENED) for ref in (interval.data if interval else ())),
-        run_file=run_file,
-        moved_aside=arranged.moved,
-        changed=arranged.changed,
-        roles=roles_of(site.ledger.manifest(run, found.record.id), notes_of(committed(site, found))),
-        pointers=arranged.pointers,
-        baked=arranged.baked,
-        passed_over=left_behind,
-        accepted=found.record.gaps,
-        uncommitted=left,
-        notes=(*unfollowed(state, found, record), *(one.said for one in left), *arranged.notes),
-    )
+    return arranged, run_file
 
 
 def _reread(site: Site, state: RunState, *, record: str | None, without: Collection[str]) -> RunState:
