@@ -7,7 +7,8 @@ from typing import Any
 from prefect import flow, get_run_logger
 
 from flows import _edge
-from lakemark.services.node.sweep import Swept, collect
+from lakemark.services.node.duties import collect
+from lakemark.services.node.swept import Swept
 from lakemark.services.tiers.demote import Demoted, demote as demote_run
 
 

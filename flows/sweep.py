@@ -23,7 +23,8 @@ from lakemark.model.values.names import not_read, printable
 from lakemark.ports import Site
 from lakemark.services.back import rollback_decide
 from lakemark.services.back.rollback_request import open_rollbacks
-from lakemark.services.node.sweep import Swept, sweep as sweep_site
+from lakemark.services.node.sweep import sweep as sweep_site
+from lakemark.services.node.swept import Swept
 
 ROLLBACK_FLOW: Final = "rollback"
 CANCELLED_IN_PREFECT: Final = "somebody-in-prefect"

@@ -8,7 +8,8 @@ import pytest
 from lakemark.errors import AnswerDamaged, Denied, InDistress, StoreUnavailable
 from lakemark.services.back.restore import restore
 from lakemark.services.back.rollback_apply import apply, leftovers
-from lakemark.services.node.sweep import collect, sweep
+from lakemark.services.node.duties import collect
+from lakemark.services.node.sweep import sweep
 from lakemark.services.recovery.keep_copies import keep_copies
 from lakemark.services.recovery.recover import recover
 from lakemark.services.runs.close_run import close_run, reopen_run
@@ -390,7 +391,7 @@ def test_the_last_copies_are_kept_a_week(world):
 
 
 def test_collect_drops_nothing(world):
-    from lakemark.services.node.sweep import Swept
+    from lakemark.services.node.swept import Swept
 
     world.ledger = yesterday_and_today(world)
     world.clock.wait(days=30)

@@ -15,7 +15,9 @@ from lakemark.services.back.resume import resume
 from lakemark.services.back.rollback_apply import apply
 from lakemark.services.back.rollback_decide import approve
 from lakemark.services.back.rollback_request import request
-from lakemark.services.node.sweep import LEEWAY, Swept, collect, sweep
+from lakemark.services.node.duties import LEEWAY, collect
+from lakemark.services.node.sweep import sweep
+from lakemark.services.node.swept import Swept
 from lakemark.services.runs.close_run import close_run
 from lakemark.services.saves.commit import Commit, commit
 from lakemark.services.saves.find import to_be_looked_through

@@ -22,7 +22,7 @@ from lakemark.model.values.names import is_run, not_read, printable
 if TYPE_CHECKING:
     from lakemark.model.ledger.run import RecordState, RunState
     from lakemark.ports import Found, Site
-    from lakemark.services.node.sweep import Swept
+    from lakemark.services.node.swept import Swept
 
 # Below 2**53: a step is written as a JSON number, and some readers keep those as doubles.
 _LARGEST_STEP = 10**15 - 1

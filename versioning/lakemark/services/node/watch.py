@@ -29,9 +29,11 @@ from lakemark.ports.watching import Lookout
 from lakemark.services.back.refresh_run_file import freshen
 from lakemark.services.data.tend import data_pause
 from lakemark.services.ledger import require_identity
+from lakemark.services.node.duties import collect
 from lakemark.services.node.problems import Problems
 from lakemark.services.node.rounds import Done, Work
-from lakemark.services.node.sweep import Swept, collect, sweep
+from lakemark.services.node.sweep import sweep
+from lakemark.services.node.swept import Swept
 from lakemark.services.runs.open_watched import open_watched
 from lakemark.services.saves.find import (
     commit_run,
