@@ -45,7 +45,7 @@ class Full(GuardedLedger):
 
 
 def full(world):
-    return Full(world.ledger, world.journal, stores=tuple)
+    return Full(lambda: world.ledger, world.journal, stores=tuple)
 
 
 def entries(world, kind):
