@@ -23,18 +23,24 @@ MEMORY_LEAST_BYTES = 6 * 2**30
 DEAREST = (
     "tests/interop/test_demo.py",
     "tests/people/test_newcomer.py",
-    "tests/faults/test_kill.py",
     "tests/flows/",
-    "tests/faults/test_cli_s3.py",
-    "tests/faults/test_power_loss.py",
+    "tests/faults/test_kill.py",
     "tests/faults/test_campaign.py",
+    "tests/services/test_watch.py",
+    "tests/faults/test_bad_disk.py",
+    "tests/formats/test_hostile.py",
+    "tests/faults/test_ledger_faults.py",
     "tests/faults/",
     "tests/sandbox_services/",
     "tests/interop/",
+    "tests/cli/test_ledger_recover.py",
     "tests/adapters/test_git_mend.py",
-    "tests/services/test_watch.py",
     "tests/services/test_resume_frameworks.py",
+    "tests/services/test_machine.py",
+    "tests/model/test_fold.py",
+    "tests/formats/test_pickle_stream.py",
     "tests/cli/",
+    "tests/trainer/",
 )
 """What takes longest, the longest first: a file that is begun last leaves all workers but its own idle."""
 TOGETHER = ("tests/flows/",)
