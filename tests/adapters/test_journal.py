@@ -218,6 +218,21 @@ def test_no_right(tmp_path):
         SqliteJournal(tmp_path / "file")
 
 
+def test_at_its_first_use_it_is_opened_as_often_as_that_fails(tmp_path):
+    path = tmp_path / "deep" / "file"
+    with closing(SqliteJournal(path, at_first_use=True)) as journal:
+        assert not path.parent.exists()
+        path.mkdir(parents=True)
+        for _ in range(2):
+            with pytest.raises(Denied):
+                journal.known(FILE)
+        path.rmdir()
+        assert journal.marks.get(Mark(MarkKind.TIDIED)) is None
+        assert path.is_file()
+    SqliteJournal(tmp_path / "other", at_first_use=True).close()
+    assert not (tmp_path / "other").exists()
+
+
 def test_digests_of_the_oldest_files_are_forgotten_once_there_are_many(tmp_path):
     path = tmp_path / "journal.db"
     journal = SqliteJournal(path, kept_digests=10)

@@ -21,7 +21,7 @@ from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import SiteState
 from lakemark.model.ledger.soundness import HERE, Lack, Seen, in_words, lacks
 from lakemark.ports import Checkpoint, CheckpointStore, Site
-from lakemark.ports.journal import Journal
+from lakemark.ports.journal import SeenTips
 from lakemark.ports.ledger import Appended, BrokenEntry, Ledger, LedgerReader
 
 _RECORD: Final = "the record "
@@ -38,7 +38,7 @@ def require_sound(site: Site) -> None:
     _require(known_lacks(site.ledger, site.journal))
 
 
-def known_lacks(ledger: Ledger, journal: Journal, branch: str | None = None) -> tuple[Lack, ...]:
+def known_lacks(ledger: Ledger, journal: SeenTips, branch: str | None = None) -> tuple[Lack, ...]:
     """What this node knows and the ledger lacks, of one branch or of all. Asks nobody else."""
     seen = journal.seen(branch)  # before the tips: the ledger only grows
     return lacks(seen, ledger.tips() if branch is None else _tip(ledger, branch), holds=holds_of(ledger))
@@ -78,7 +78,7 @@ class GuardedLedger:
     """
 
     def __init__(
-        self, find: Callable[[], Ledger], journal: Journal, *, stores: Callable[[], Iterable[CheckpointStore]]
+        self, find: Callable[[], Ledger], journal: SeenTips, *, stores: Callable[[], Iterable[CheckpointStore]]
     ) -> None:
         self._find = find
         self._journal = journal
