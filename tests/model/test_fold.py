@@ -160,6 +160,17 @@ def test_the_structural_entries_give_the_state_without_records(history):
         assert getattr(part, name) == getattr(whole, name)
 
 
+@given(histories())
+def test_live_records_are_those_that_were_not_pruned(history):
+    state = RunState(run=RUN)
+    for entry, contents in history:
+        state = state.snapshot()
+        apply(state, entry, contents)
+        live = {identity: found for identity, found in state.records.items() if found.pruned is None}
+        assert {found.record.id: found for found in state.live()} == live
+        assert dict(state.unpruned) == {identity: found.sequence for identity, found in live.items()}
+
+
 @given(histories(), st.integers(0, 40))
 def test_a_snapshot_is_not_reached_by_later_entries(history, cut):
     state = fold(RUN, history[:cut])
