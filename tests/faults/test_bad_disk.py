@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from lakemark.trainer import Run
 from tests.cli.conftest import environment, save
 from tests.support.bad_disk import Fault, Machine, read_only
 
@@ -160,6 +161,15 @@ def test_the_service_outlives_what_fails_and_loses_nothing(machine):
     everything_is_there(machine, 1, 2, 3)
 
 
+def test_an_announcement_that_can_t_be_read_now_is_not_set_aside(machine):
+    run = Run.open("r1", environ={"LAKEMARK_HOME": str(machine.home)})
+    run.saved(save(machine.home / OUT, 3), step=3, metrics={"loss": 1.5})
+    in_words(machine("sweep", faults=[Fault("open", machine.home / "spool")]))
+    assert machine.hits
+    ok(machine("sweep"))
+    assert ok(machine("show", "r1@3"))["metrics"] == {"loss": 1.5}
+
+
 PLACES = [
     ("a stale mount", lambda cold: [Fault(call, cold, error=errno.ESTALE) for call in ("open", "stat", "list")]),
     ("an identity that breaks off", lambda cold: [Fault("read", cold / "lakemark-tier.json")]),
@@ -202,6 +212,19 @@ def test_a_tier_whose_place_fails_is_red_and_the_others_go_on(two_disks, what, f
     ok(machine("replicate", "r1@3", "--to", "usb", faults=bad))
     ok(machine("sweep"))
     everything_is_there(machine, 1, 2, 3)
+
+
+def test_what_was_released_goes_once_hot_takes_something_again(two_disks):
+    """The entry stands, and its tree is left; neither this command nor the next pass ends in an error that nobody expected."""
+    machine = two_disks
+    ok(machine("sweep"))
+    bad = read_only(machine.home / HOT)
+    in_words(machine("release", "r1@1", "--from", "hot", "--reason", "room", faults=bad))
+    assert machine.hits
+    in_words(machine("sweep", faults=bad))
+    assert machine.hits
+    everything_is_there(machine, 1, 2, 3)
+    assert len(list((machine.home / HOT / "r1").iterdir())) == 2
 
 
 def test_a_listing_that_breaks_off_blames_nobody_and_removes_nothing(two_disks):

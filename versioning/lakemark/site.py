@@ -140,7 +140,10 @@ class Parts:
 
     def journal_is_there(self) -> bool:
         """Whether this node ever kept one: that somebody worked here, whatever became of the ledger."""
-        return self.settings.ledger.path.with_suffix(".journal.sqlite").exists()
+        try:
+            return self.settings.ledger.path.with_suffix(".journal.sqlite").exists()
+        except OSError:  # there is something, and it can't be looked at: what opens it says why
+            return True
 
     @cached_property
     def ledger(self) -> GitLedger:
@@ -396,11 +399,16 @@ def mend_ledger(parts: Parts, *, dry_run: bool = False) -> list[str]:
 
 
 def damaged_objects(settings: Settings) -> list[str]:
-    """Of what lies damaged in the ledger, beside its packs, whose it is, in words. Loads Git only where there is any."""
+    """Of what lies damaged in the ledger, beside its packs, whose it is, in words. Loads Git only where there is any.
+
+    Raises Corrupt, Denied where it can't be looked at.
+    """
+    from lakemark.adapters.disk.files import os_errors
     from lakemark.adapters.git.damage import damaged_loose
 
     path = settings.ledger.path
-    damaged = damaged_loose(path)
+    with os_errors(path):
+        damaged = damaged_loose(path)
     if not damaged:
         return []
     from lakemark.adapters.git.owners import owners

@@ -110,22 +110,26 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """What SQLite raises, but for damage, comes out as errors of our tree."""
+    """What SQLite and the system raise, but for damage, comes out as errors of our tree."""
     try:
         yield
     except sqlite3.OperationalError as error:
         if is_damage(error):
             raise
         raise _as_ours(path, str(error)) from error
-    except PermissionError as error:
-        raise _as_ours(path, "permission denied") from error
+    except OSError as error:
+        raise _as_ours(path, error.strerror or str(error)) from error
 
 
 def _as_ours(path: Path, text: str) -> LakemarkError:
-    if "full" in text or ("I/O" in text and _is_full(path)):
+    if "full" in text or "No space" in text or ("I/O" in text and _is_full(path)):
         return NoRoom(f"the index {path}: {text}", advice="Make room on its file system.")
     if "locked" in text or "busy" in text:
         return StoreUnavailable(f"the index {path}: {text}", advice="Another process is filling it; try again.")
+    if "I/O" in text or "Input/output" in text:
+        return Denied(
+            f"the index {path}: {text}", advice="Its disk fails: check its health. The index itself is disposable."
+        )
     return Denied(f"the index {path}: {text}", advice="Give lakemark's user the right to write it, or remove it.")
 
 

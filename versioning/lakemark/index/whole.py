@@ -261,13 +261,13 @@ class Index:
             try:
                 return ask(self._present())
             except sqlite3.Error as error:
-                with suppress(LakemarkError):
+                with suppress(LakemarkError, OSError):
                     if database.is_locked(error):
                         self._go_aside()
                     elif database.is_damage(error) and not self._read_only:
                         self._replace()
                 return otherwise
-            except LakemarkError:
+            except (LakemarkError, OSError):
                 return otherwise
 
     def _go_aside(self) -> None:
@@ -328,7 +328,7 @@ class Index:
     def _identity(self) -> tuple[int, int] | None:
         try:
             found = self.path.stat()
-        except FileNotFoundError:
+        except OSError:  # gone, or its disk fails: opening it anew says which
             return None
         return found.st_dev, found.st_ino
 

@@ -136,6 +136,10 @@ def _variables(file: Path) -> dict[str, str]:
         return {}
     except PermissionError:
         _denied(file)
+    except (OSError, UnicodeDecodeError):
+        raise Misconfigured(
+            f"{file} cannot be read as text", advice="Check its disk, or run `lakemark init`."
+        ) from None
     # Also where it could be read: whoever else can read it has the keys.
     if mode & 0o077:
         raise Denied(f"{file} has mode {mode:o}; only its owner may read it (600)", advice=f"Run `chmod 600 {file}`.")

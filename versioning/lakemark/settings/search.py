@@ -62,6 +62,7 @@ def read(file: Path) -> str:
 
 
 def _named(path: Path, origin: str) -> Path:
+    file = path
     try:
         file = path / FILE if path.is_dir() else path
         found = os.path.lexists(file)
@@ -72,8 +73,10 @@ def _named(path: Path, origin: str) -> Path:
             f"{origin} names {path}, which this user may not look at",
             advice="Give this user the right, or name another.",
         ) from None
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         found = False
+    except OSError as error:
+        raise _unseen(file, error) from None
     if not found:
         raise Misconfigured(
             f"{origin} names {file}, which does not exist", advice="Mend the path, or write one with `lakemark init`."
@@ -83,12 +86,22 @@ def _named(path: Path, origin: str) -> Path:
 
 def _owned(file: Path) -> Path:
     # As Git's safe.directory: in a shared folder anybody could put a file that names commands.
-    if file.lstat().st_uid not in {0, os.geteuid()}:
+    try:
+        owner = file.lstat().st_uid
+    except OSError as error:
+        raise _unseen(file, error) from None
+    if owner not in {0, os.geteuid()}:
         raise Denied(
             f"{file}, found by looking upwards, belongs to another user",
             advice=f"If you trust it, say so: --config {file}",
         )
     return file
+
+
+def _unseen(file: Path, error: OSError) -> Misconfigured:
+    return Misconfigured(
+        f"{file} cannot be looked at: {error.strerror}", advice="Check its disk, or name another with --config."
+    )
 
 
 def _folders(environ: Mapping[str, str], *, cwd: Path, system: Path) -> Iterator[Path]:

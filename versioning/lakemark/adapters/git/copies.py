@@ -28,10 +28,12 @@ _SHA1_BYTES: Final = 20
 # A bundle comes from a tier, so from outside: no line of its head may fill the memory.
 _LONGEST_LINE: Final = 4096
 _STEP_BYTES: Final = 2**20
+_COPY: Final = "a copy of the ledger"
+"""What errors call a stream: it has no name here."""
 
 
 def heads_of(copy: BinaryIO) -> dict[str, str]:
-    """Branch -> commit, from the head of a bundle. Raises Corrupt."""
+    """Branch -> commit, from the head of a bundle. Raises Corrupt, also where its disk can't read it."""
     found: dict[str, str] = {}
     for line in _head(copy):
         read = _LINE.fullmatch(line)
@@ -54,7 +56,7 @@ def reads_whole(copy: BinaryIO) -> bool:
     except Corrupt:
         return False
     digest, last = hashlib.sha1(usedforsecurity=False), b""
-    while step := copy.read(_STEP_BYTES):
+    while step := _read(copy):
         digest.update(last[:-_SHA1_BYTES])
         last = last[-_SHA1_BYTES:] + step
     digest.update(last[:-_SHA1_BYTES])
@@ -63,12 +65,22 @@ def reads_whole(copy: BinaryIO) -> bool:
 
 def _head(copy: BinaryIO) -> Iterator[bytes]:
     """The lines before the pack; the empty one that ends them is read."""
-    if copy.readline(_LONGEST_LINE) not in _SIGNATURES:
+    if _line(copy) not in _SIGNATURES:
         raise _no_bundle("it does not begin as one")
-    while (line := copy.readline(_LONGEST_LINE)) != b"\n":
+    while (line := _line(copy)) != b"\n":
         if not line.endswith(b"\n"):
             raise _no_bundle("its head ends early")
         yield line
+
+
+def _line(copy: BinaryIO) -> bytes:
+    with os_errors(_COPY):
+        return copy.readline(_LONGEST_LINE)
+
+
+def _read(copy: BinaryIO) -> bytes:
+    with os_errors(_COPY):
+        return copy.read(_STEP_BYTES)
 
 
 def take(path: Path, copy: BinaryIO) -> dict[str, str]:
@@ -111,7 +123,10 @@ def holds(repository: pygit2.Repository, tip: str, revision: str) -> bool:
     if repository.get(revision) is None:
         return False
     # By any parent: where two copies of a ledger were joined, the other's entries hang on a second one.
-    return repository.descendant_of(tip, revision)
+    try:
+        return repository.descendant_of(tip, revision)
+    except KeyError as error:  # on the way back an entry is missing
+        raise git_tree.unread(repository, f"the object {error}") from error
 
 
 def beyond(repository: pygit2.Repository, tip: str | None, revision: str) -> list[str]:
@@ -133,7 +148,8 @@ def beyond(repository: pygit2.Repository, tip: str | None, revision: str) -> lis
 def is_whole(path: Path) -> bool:
     """Whether Git finds nothing wrong with what references lead to."""
     command = ["git", "--git-dir", str(path), "fsck", "--full", "--no-dangling", "--no-progress", "--no-reflogs"]
-    return subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
+    with os_errors("git"):
+        return subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True).returncode == 0
 
 
 def reads(repository: pygit2.Repository, tip: str) -> bool:

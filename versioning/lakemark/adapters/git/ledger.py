@@ -18,9 +18,7 @@ from typing import BinaryIO, Final
 
 import pygit2
 
-from lakemark.adapters.disk.files import (
-    os_errors,
-)
+from lakemark.adapters.disk.files import os_errors
 from lakemark.adapters.disk.proven_manifest import proven
 from lakemark.adapters.git import (
     copies as git_copies,
@@ -136,8 +134,7 @@ class GitLedger:
         return git_refs.tips(self.path)
 
     def tip(self, branch: str) -> str | None:
-        with os_errors(self.path):
-            return git_refs.read(self.path, git_refs.reference(_valid(branch)))
+        return git_refs.read(self.path, git_refs.reference(_valid(branch)))
 
     def contains(self, branch: str, revision: str) -> bool:
         tip = self.tip(branch)
@@ -201,10 +198,10 @@ class GitLedger:
                 item = git_tree.read_items(self._git(), commit, ("manifest.json",)).get("manifest.json")
         if item is None:
             return False
-        with os_errors(self.path):
+        with git_errors(self.path):
             written = git_objects.write_again(self.path, "blob", str(item.oid), git_tree.manifest_bytes(manifest))
-        if written and not git_objects.reads(self.path, str(item.oid)):
-            git_pack.set_packs_aside(self.path)  # the damaged one is in a pack, and found first
+            if written and not git_objects.reads(self.path, str(item.oid)):
+                git_pack.set_packs_aside(self.path)  # the damaged one is in a pack, and found first
         return written
 
     def is_whole(self) -> bool:
@@ -347,29 +344,23 @@ class GitLedger:
     ) -> Appended[S]:
         """As the port says, durable. Raises StoreUnavailable, and what `decide` raises."""
         name = git_refs.reference(_valid(branch))
-        try:
-            with self._turn(branch) as turn:
-                for _ in range(_TRIES):
-                    with self._guard:
-                        history = history_now()
-                        # The tag of the newest entry so far, where a kill kept the writer of that from making it.
-                        behind = self._writer.tag(history)
-                        step = self._next(history, branch, decide, stamp)
-                    if behind is not None:
-                        self._writer.place(behind, turn)
-                    if not isinstance(step, _Step):
-                        return step
-                    # Else somebody who takes no turns, another node or a git program, was first: decide again on what he left.
-                    if self._moved(turn, name, step):
-                        break
-                else:
-                    raise Locked(name)
-                state = self._taken_in(history, step, turn)
-        except Locked:
-            raise StoreUnavailable(
-                f"{name} of the ledger {self.path} is held by another program, or keeps moving",
-                advice="See which program works there, or is stopped; the same command may be given again.",
-            ) from None
+        with self._turn(branch) as turn:
+            for _ in range(_TRIES):
+                with self._guard:
+                    history = history_now()
+                    # The tag of the newest entry so far, where a kill kept the writer of that from making it.
+                    behind = self._writer.tag(history)
+                    step = self._next(history, branch, decide, stamp)
+                if behind is not None:
+                    self._writer.place(behind, turn)
+                if not isinstance(step, _Step):
+                    return step
+                # Else somebody who takes no turns, another node or a git program, was first: decide again on what he left.
+                if self._moved(turn, name, step):
+                    break
+            else:
+                raise Locked(name)
+            state = self._taken_in(history, step, turn)
         self._look_at_loose(step.commit)
         return Appended(step.new.entry, state)
 
@@ -415,14 +406,22 @@ class GitLedger:
 
     @contextmanager
     def _turn(self, branch: str) -> Iterator[git_refs.Turn]:
-        """Taken before the process' own lock, and never under it: whoever has it may be stopped."""
+        """Taken before the process' own lock, and never under it: whoever has it may be stopped.
+
+        StoreUnavailable where it, or a lock met within, can't be had.
+        """
         with os_errors(self.path):
             if not self._has_folders:
                 git_pack.make_folders(self.path)
                 self._has_folders = True
-            turn = git_refs.Turn(self.path, branch)
-        with turn:
-            yield turn
+        try:
+            with git_refs.Turn(self.path, branch) as turn:
+                yield turn
+        except Locked:
+            raise StoreUnavailable(
+                f"{branch} of the ledger {self.path} is held by another program, or keeps moving",
+                advice="See which program works there, or is stopped; the same command may be given again.",
+            ) from None
 
     def _git(self) -> pygit2.Repository:
         """The repository, opened anew where packs came or went: libgit2 keeps removed ones open to the end."""

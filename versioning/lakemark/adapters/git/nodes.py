@@ -49,7 +49,7 @@ def heartbeats(path: Path) -> dict[str, Heartbeat]:
     """Node -> what it last said, of every node; one that can't be read is left out. Loads no Git unless one is packed."""
     found: dict[str, Heartbeat] = {}
     for name, oid in git_refs.under(path, NODES):
-        with suppress(ValueError):
+        with suppress(ValueError, Corrupt):
             node = node_name(name.removeprefix(NODES))
             said = _said(path, oid)
             if said is not None:
@@ -106,14 +106,19 @@ def _loose(path: Path, oid: str) -> bytes | None:
 
 
 def _packed(path: Path, oid: str) -> bytes | None:
-    """Of a mirror, which got it with much else."""
-    if not any(name.endswith(".pack") for name in os.listdir(path / "objects" / "pack")):
-        return None
+    """Of a mirror, which got it with much else. Raises Corrupt, Denied."""
+    folder = path / "objects" / "pack"
+    with os_errors(folder):
+        if not any(name.endswith(".pack") for name in os.listdir(folder)):
+            return None
     import pygit2
 
-    repository = pygit2.Repository(str(path))
+    from lakemark.adapters.git import trees as git_tree
+
+    repository = git_tree.opened(path)
     try:
-        found = repository.get(oid)
-        return found.data if isinstance(found, pygit2.Blob) else None
+        with git_tree.git_errors(path):
+            found = repository.get(oid)
+            return found.data if isinstance(found, pygit2.Blob) else None
     finally:
         repository.free()

@@ -24,6 +24,7 @@ from lakemark.adapters.disk.files import (
     make_directories,
     make_directory,
     open_shared,
+    os_errors,
     remove_tree,
     share,
     try_lock,
@@ -69,8 +70,10 @@ def loose_estimate(path: Path) -> int:
 
 
 def signature(path: Path) -> tuple[int, int]:
-    """Changes whenever a pack comes or goes."""
-    found = (path / "objects" / "pack").stat()
+    """Changes whenever a pack comes or goes. Raises what the disk does, in our words."""
+    folder = path / "objects" / "pack"
+    with os_errors(folder):
+        found = folder.stat()
     return found.st_ino, found.st_mtime_ns
 
 

@@ -65,7 +65,7 @@ def under(repository: Path, folder: str) -> list[tuple[str, str]]:
     with os_errors(repository):
         if (repository / folder).is_dir():
             names = {folder + entry.name for entry in os.scandir(repository / folder)}
-    names |= {name for name, _ in _packed(repository) if name.startswith(folder)}
+        names |= {name for name, _ in _packed(repository) if name.startswith(folder)}
     found: list[tuple[str, str]] = []
     for name in sorted(names):
         with suppress(Corrupt):
@@ -76,10 +76,12 @@ def under(repository: Path, folder: str) -> list[tuple[str, str]]:
 
 
 def read(repository: Path, name: str) -> str | None:
-    """The commit `name` points to; None where there is no such reference. A damaged one is Corrupt."""
-    loose = _loose(repository, name)
-    # Whoever packs a reference writes it to packed-refs before it removes the file: a miss there means there is none.
-    return loose or _packed_one(repository, name)
+    """The commit `name` points to; None where there is no such reference. A damaged one is Corrupt; also raises Denied."""
+    # What a read raises does not say of which file.
+    with os_errors(repository / name):
+        loose = _loose(repository, name)
+        # Whoever packs a reference writes it to packed-refs before it removes the file: a miss there means there is none.
+        return loose or _packed_one(repository, name)
 
 
 def move(repository: Path, name: str, old: str | None, new: str) -> None:
@@ -130,18 +132,20 @@ class Turn:
     So a `<ref>.lock` met meanwhile is a git program's, or stale. The kernel ends the turn with the process. The side file
     keeps what the last writer was about to point a reference to. Turns come in order of
     arrival. Raises Locked where another process keeps its own for `patience_seconds`, as a stopped one does: so hold no
-    lock of this process while you wait.
+    lock of this process while you wait. Also raises what the disk does, in our words.
     """
 
     def __init__(self, repository: Path, branch: str, *, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         self._repository = repository
-        self._descriptor = acquired(repository / "lakemark" / "locks" / branch, seconds=patience_seconds)
-        try:
-            # Read before the first `move` writes over it: it is the writer before who may have been killed.
-            self._last = os.pread(self._descriptor, 40, 0)
-        except BaseException:
-            os.close(self._descriptor)
-            raise
+        self._side_file = repository / "lakemark" / "locks" / branch
+        with os_errors(self._side_file):
+            self._descriptor = acquired(self._side_file, seconds=patience_seconds)
+            try:
+                # Read before the first `move` writes over it: it is the writer before who may have been killed.
+                self._last = os.pread(self._descriptor, 40, 0)
+            except BaseException:
+                os.close(self._descriptor)
+                raise
 
     def __enter__(self) -> Self:
         return self
@@ -153,9 +157,11 @@ class Turn:
         """As the function `move`, once its lock is free: Locked only after 75 seconds, longer than a stale one stays."""
         for _ in range(_WAITS):
             # Before the lock is made: should this process be killed with it, the next writer knows the lock by what it holds.
-            os.pwrite(self._descriptor, new.encode(), 0)
+            with os_errors(self._side_file):
+                os.pwrite(self._descriptor, new.encode(), 0)
             try:
-                return move(self._repository, name, old, new)
+                with os_errors(self._repository / name):
+                    return move(self._repository, name, old, new)
             except Locked:
                 if not self._drop_stale_lock(name):
                     time.sleep(_WAIT_SECONDS)
@@ -167,16 +173,14 @@ class Turn:
         Ages are compared by the file system's own clock.
         """
         lock = self._repository / f"{name}.lock"
-        os.utime(self._descriptor)
-        try:
+        with os_errors(lock), suppress(FileNotFoundError):  # it went meanwhile: so it is free
+            os.utime(self._descriptor)
             # Filled and never renamed, by the writer before; where the reference is already there, the lock is somebody else's.
             ours = lock.read_bytes()[:40] == self._last and read(self._repository, name) != self._last.decode()
             old = os.fstat(self._descriptor).st_mtime - lock.stat().st_mtime > _STALE_SECONDS
             if not ours and not old:
                 return False
             lock.unlink()
-        except FileNotFoundError:
-            return True
         return True
 
 

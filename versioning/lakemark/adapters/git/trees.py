@@ -65,9 +65,17 @@ def git_errors(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise as_ours(error, error.filename or place) from error
+        # libgit2's come with words alone: what they mean no number says.
+        raise (
+            _as_ours(place, str(error)) if error.errno is None else as_ours(error, error.filename or place)
+        ) from error
     except pygit2.GitError as error:
         raise _as_ours(place, str(error)) from error
+
+
+def unread(repository: pygit2.Repository, text: str) -> LakemarkError:
+    """What to raise where the repository holds something else than it should."""
+    return _as_ours(Path(repository.path), text)
 
 
 def _as_ours(place: Path, text: str) -> LakemarkError:
@@ -204,7 +212,7 @@ def read_row(repository: pygit2.Repository, commit: str) -> Row:
     """What folding needs of the commit's entry. Raises Corrupt where it is no entry's."""
     entry = read_blob(repository, commit, "entry.json")
     if entry is None:
-        raise _as_ours(Path(repository.path), f"the commit {commit} holds no entry.json")
+        raise unread(repository, f"the commit {commit} holds no entry.json")
     return commit, entry, read_blob(repository, commit, "record.json")
 
 
@@ -238,7 +246,7 @@ def found(repository: pygit2.Repository, oid: str) -> Any:  # noqa: ANN401 - pyg
     try:
         return repository[oid]
     except (KeyError, ValueError, pygit2.GitError) as error:
-        raise _as_ours(Path(repository.path), f"the object {oid}: {error}") from error
+        raise unread(repository, f"the object {oid}: {error}") from error
 
 
 def _commit(repository: pygit2.Repository, commit: str) -> pygit2.Commit:
@@ -253,7 +261,7 @@ def _kind(repository: pygit2.Repository, oid: str, kind: type[T]) -> T:
     """The object, of that kind. Raises Corrupt where it is missing, or is another."""
     one = found(repository, oid)
     if not isinstance(one, kind):
-        raise _as_ours(Path(repository.path), f"the object {oid} is a {type(one).__name__}, no {kind.__name__}")
+        raise unread(repository, f"the object {oid} is a {type(one).__name__}, no {kind.__name__}")
     return one
 
 

@@ -15,7 +15,7 @@ from lakemark.adapters.git.objects import Made
 from lakemark.adapters.git.pointer import Remote
 from lakemark.adapters.git.refs import Turn
 from lakemark.adapters.git.trees import Item, git_errors
-from lakemark.errors import Corrupt, Refused
+from lakemark.errors import Corrupt, LakemarkError, Refused
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.model.checkpoints.record import Record, require_own
 from lakemark.model.entries.fold import acts_on, apply_site, foreseen
@@ -130,25 +130,25 @@ class Writer:
         if found is None or entry.body.get("tier") not in self._remotes:
             return None
         name = git_refs.TAGS + found.record.id[:12]
-        if git_refs.read(self._path, name) is not None:
-            return None
         made = Made(self._path)
         try:
+            if git_refs.read(self._path, name) is not None:
+                return None
             commit = self._commit_pointing_at(history, found.record.id, tip, made)
-        except Corrupt as error:
+        except LakemarkError as error:  # of the newest entry, which stands; and it must not keep the next one out
             self._alarm(f"{history.branch}: {name} could not be made: {error}")
             return None
         return None if commit is None else Tag(name, commit, made)
 
     def place(self, tag: Tag, turn: Turn) -> None:
-        """Makes the tag, durably; an alarm where a git program keeps it from that: the entry stands without it."""
+        """Makes the tag, durably; an alarm where a git program or the disk keeps it from that: the entry stands without it."""
         try:
             with git_errors(self._path):
                 # Durable before the tag is: after power loss a reference must not name what is not there.
                 tag.made.store(tag.commit)
                 turn.move(tag.name, None, tag.commit)
                 tag.made.look_again()
-        except (git_refs.ReferenceMoved, Locked) as error:
+        except (git_refs.ReferenceMoved, Locked, LakemarkError) as error:
             self._alarm(f"{tag.name} could not be made: {error!r}")
 
     def _commit_pointing_at(self, history: BranchHistory[S], record: str, tip: str, made: Made) -> str | None:

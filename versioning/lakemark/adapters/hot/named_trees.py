@@ -78,7 +78,9 @@ class Shelf:
         except Corrupt:
             # Without a marker nothing tells which files were linked: what has a second name is taken for it.
             tree = self._root / tree_of(record)
-            linked = {file.path: who for file in manifest.regular if (who := shared_now(tree / file.path)) is not None}
+            with os_errors(tree):
+                named = ((file.path, shared_now(tree / file.path)) for file in manifest.regular)
+                linked = {path: who for path, who in named if who is not None}
             return Sealed(record=record, manifest=manifest, tree=tree_of(record), linked=linked), False
 
     def mark(self, sealed: Sealed) -> None:

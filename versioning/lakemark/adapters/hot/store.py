@@ -169,8 +169,8 @@ class TreeStore:
             raise Conflict(
                 f"the record {record.id[:12]} is of other contents than what landed", advice="Land it again."
             )
-        place = self._bench.find(landed.token)
-        with os_errors(place):
+        with os_errors(self.root):
+            place = self._bench.find(landed.token)
             linked = linked_from(_mapping((place / _LINKED).read_bytes()))
             sealed = Sealed(
                 record=record, manifest=landed.manifest, tree=tree_of(record), linked=linked, entry=entry or {}
@@ -205,7 +205,8 @@ class TreeStore:
     # Copies
 
     def holds(self, record: str) -> bool:
-        return self._shelf.marker(record).exists()
+        with os_errors(self.root):
+            return self._shelf.marker(record).exists()
 
     def put(self, checkpoint: Checkpoint, source: Source, *, now: datetime, progress: Progress) -> Stored:
         self._require_ours()
@@ -227,7 +228,7 @@ class TreeStore:
             new = Sealed(record=checkpoint.record, manifest=manifest, tree=tree, entry=checkpoint.entry)
             # What lies there was found wrong, or is not there.
             self._shelf.name(place, new, keep_sound=False)
-        self._bench.end(place.name)
+            self._bench.end(place.name)
         return Stored(verified_at=now, proof="read_back", written_bytes=manifest.size_bytes)
 
     def open(self, checkpoint: Checkpoint, file: File, *, start: int = 0, length: int | None = None) -> BinaryIO:  # noqa: ARG002
@@ -239,7 +240,9 @@ class TreeStore:
 
     def path(self, record: Record) -> Path:
         place = self.root / tree_of(record)
-        if not self.holds(record.id) or not place.is_dir():
+        with os_errors(place):
+            there = self.holds(record.id) and place.is_dir()
+        if not there:
             raise NotFound(
                 f"{self.name} of {self.place.node} does not hold {record.id[:12]}",
                 advice="`lakemark show` says which replicas there are.",
@@ -282,15 +285,15 @@ class TreeStore:
                 copies[file.path] = self._copy(sealed, file, place / str(number))
                 progress.advance(file.size_bytes)
             self._shelf.swap(sealed, copies)
-        self._bench.end(place.name)
+            self._bench.end(place.name)
         return True
 
     # Removal and listing
 
     def drop(self, checkpoint: Checkpoint, *, now: datetime) -> int:  # noqa: ARG002 - hot needs no grace
         self._require_ours()
-        place = self._bench.begin()
         with os_errors(self.root):
+            place = self._bench.begin()
             # Out of sight in two renames; removing may take long, and whoever is killed over it leaves it to `clean`.
             self._shelf.withdraw(place, checkpoint.record)
             freed = _freed_by_removing(place)
@@ -372,7 +375,7 @@ class TreeStore:
             # Over the older copy in one step: there is always a whole one.
             os.rename(place / _LEDGER, target)
             fsync_directory(target.parent)
-        self._bench.end(place.name)
+            self._bench.end(place.name)
 
     def open_ledger(self, slot: str | None = None) -> BinaryIO:
         place = self.root / _INNER / _ledger_name(slot)

@@ -433,10 +433,11 @@ def _look(connection: sqlite3.Connection, mark: Mark) -> datetime | None:
 def seen_at(path: Path) -> tuple[Seen, ...]:
     """What `SqliteJournal.seen` answers, from a journal that is only looked at; none where there is no journal.
 
-    Raises StoreUnavailable where it is not read within a second, Corrupt.
+    Raises StoreUnavailable where it is not read within a second, Corrupt, Denied.
     """
-    if not path.exists():
-        return ()
+    with os_errors(path):
+        if not path.exists():
+            return ()
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=1.0)) as connection:
             rows = connection.execute("SELECT source, branch, revision FROM tips").fetchall()

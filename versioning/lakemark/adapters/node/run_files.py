@@ -10,6 +10,7 @@ A spool file, of which `present`, `ranks` and `identity` may be left out:
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -37,6 +38,8 @@ _MOST_RANKS: Final = 2**17
 _MOST_RANK_FILES: Final = 4
 # Names that begin with a dot are still being written.
 _SPOOLED: Final = re.compile(r"[^.].*\.json")
+# A link, a socket, a device without a driver, a file that its writer keeps to himself.
+_NO_ANNOUNCEMENT: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM})
 
 
 class LocalSpool:
@@ -64,7 +67,8 @@ class LocalSpool:
         return with_reads(spool, attempt, data)
 
     def not_to_take(self, announcement: Path, paths: Sequence[Path], *, inside: Sequence[Path]) -> str | None:
-        return announcers.why_not(announcement, paths, inside=inside)
+        with os_errors(announcement):
+            return announcers.why_not(announcement, paths, inside=inside)
 
 
 def write_run_file(path: Path, run_file: RunFile, *, endpoint: str | None = None) -> None:
@@ -144,7 +148,10 @@ def _read(file: Path) -> Spooled | None:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-    except OSError:
+    except OSError as error:
+        # A disk that fails says nothing of the announcement; nobody reads one again that was set aside.
+        if error.errno not in _NO_ANNOUNCEMENT:
+            raise
         _reject(file)
         return None
     try:

@@ -53,16 +53,20 @@ class Held:
 
 
 def holder(path: Path) -> int | None:
-    """The process that holds the file; None where nobody does. 0: somebody whose number is not told. Changes nothing."""
+    """The process that holds the file; None where nobody does. 0: somebody whose number is not told. Changes nothing.
+
+    Raises what the disk does, in our words.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return None
     try:
-        if _free(descriptor):
-            return None
-        pid = _pid(descriptor) or 0
-        return None if pid and _is_ending(pid) else pid
+        with os_errors(path):
+            if _free(descriptor):
+                return None
+            pid = _pid(descriptor) or 0
+            return None if pid and _is_ending(pid) else pid
     finally:
         os.close(descriptor)
 

@@ -8,6 +8,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -68,8 +69,9 @@ def same_disk(here: Session) -> Iterator[tuple[str, str]]:
     devices = []
     for name, tier in here.settings.tiers.items():
         path = getattr(tier, "path", None)
-        if tier.tier_class != "hot" and path is not None and path.is_dir():
-            devices.append((name, tier.domain or name, path.stat().st_dev))
+        if tier.tier_class != "hot" and path is not None:
+            with suppress(OSError):  # not mounted, or its disk fails: others say so
+                devices.append((name, tier.domain or name, path.stat().st_dev))
     for (name, domain, device), (other, domain_2, device_2) in combinations(devices, 2):
         if device == device_2 and domain != domain_2:
             yield name, other

@@ -83,10 +83,13 @@ def disks(here: Session) -> Iterator[tuple[str, str]]:
         "the spool's folder": home,
     }
     for name, tier in here.settings.tiers.items():
-        if tier.kind == "tree" and tier.path.is_dir():
+        if tier.kind == "tree":
             places[f"the tier {name}"] = tier.path
     for name, path in places.items():
-        why = unwritable(path) if path.is_dir() else None
+        try:
+            why = unwritable(path) if path.is_dir() else None
+        except OSError as error:  # a stale mount, a disk that fails: what can't be looked at can't be written
+            why = error.strerror or str(error)
         if why is not None:
             yield name, why
     why = _no_database(ledger.with_suffix(".journal.sqlite"))
@@ -118,16 +121,16 @@ def unwritable(folder: Path) -> str | None:
 
 
 def _no_database(path: Path) -> str | None:
-    if not path.exists():
-        return None
     try:
+        if not path.exists():
+            return None
         # mode=ro: looking must neither make the file nor change it.
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_WITHIN_SECONDS)) as database:
             database.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError as error:
         # Locked by somebody who is at work is no fault of the file.
         return None if "locked" in str(error) else str(error)
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, OSError) as error:
         return str(error)
     return None
 

@@ -24,7 +24,12 @@ def examinations(here: Session) -> Iterator[Examination]:
     """One for each tier that is a directory of this machine and is there."""
     for name, tier in here.settings.tiers.items():
         path = getattr(tier, "path", None)
-        if path is None or not path.is_dir() or (tier.tier_class == "hot" and here.parts.reads_only):
+        if path is None or (tier.tier_class == "hot" and here.parts.reads_only):
+            continue
+        try:
+            if not path.is_dir():
+                continue
+        except OSError:  # that it can't be looked at is said by the tier's own checks
             continue
         # hot takes files over by link, with the rights that the trainer gave them.
         access = None if tier.tier_class == "hot" else _REACH[getattr(tier, "access", "owner")]

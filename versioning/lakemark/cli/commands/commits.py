@@ -15,11 +15,12 @@ from lakemark.cli.commands.records import record_lines
 from lakemark.cli.options import Reason, Whole, absolute
 from lakemark.cli.output import instant, plain, short, size
 from lakemark.cli.session import Answer, Session, session, would
-from lakemark.errors import Denied, LakemarkError, Usage
+from lakemark.errors import Corrupt, Denied, LakemarkError, StoreUnavailable, Usage
 from lakemark.model.values.instants import to_text
 from lakemark.model.values.names import is_run, not_read, printable
 
 if TYPE_CHECKING:
+    from lakemark.model.checkpoints.record import Record
     from lakemark.model.ledger.run import RecordState, RunState
     from lakemark.ports import Found, Site
     from lakemark.services.node.swept import Swept
@@ -90,7 +91,13 @@ def commit(
         here.warn(f"{name}@{step}: {note}")
     if wait is not None:
         replicate(here.site, name, done.record.id, to=wait)
-    answer = record_answer(here, done.record.id, name)
+    try:
+        answer = record_answer(here, done.record.id, name)
+    except (
+        Corrupt,
+        StoreUnavailable,
+    ) as error:  # it is recorded, durably; that it can't be read back now takes nothing away
+        answer = _unread(here, done.record, error)
     return replace(answer, document={**answer.document, "landed_again": True}) if done.landed_again else answer
 
 
@@ -105,8 +112,10 @@ def _run_of(here: Session, written: str) -> str:
         raise
     except LakemarkError:
         # Saving goes on without a ledger, and needs a name that is one already: mapping others asks for the runs that there are.
-        if not is_run(written) or for_saving_of(here.site, written)[1] is None:
+        if not is_run(written):
             raise
+        if for_saving_of(here.site, written)[1] is None:
+            return here.history.name(written)  # it fails again where it never was the ledger that failed
         return written
 
 
@@ -119,6 +128,21 @@ def _pending(here: Session, run: str, step: int, why: str) -> Answer:
             plain(f"{run}@{step} is sealed and durable, and waits for its entry: lakemark ledger recover --dry-run")
         ],
     )
+
+
+def _unread(here: Session, record: Record, error: LakemarkError) -> Answer:
+    why = f"recorded, and the ledger can't be read back now: {error}"
+    here.warn(why)
+    document = {
+        "record": record.id,
+        "run": record.run,
+        "timeline": record.timeline,
+        "step": record.step,
+        "saved_at": to_text(record.saved_at),
+        "size_bytes": record.size_bytes,
+        "why": why,
+    }
+    return Answer(document=document, lines=[plain(f"{record.run}@{record.step} is {short(record.id)}")])
 
 
 def metric(

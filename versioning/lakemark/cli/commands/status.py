@@ -249,7 +249,7 @@ def _address(url: str) -> tuple[str, int | None]:
 
 def _started(here: Session) -> Iterator[ServerSeen]:
     wanted = here.settings.sandbox
-    if not (wanted.s3 or wanted.lakefs or wanted.prefect) or not (wanted.dir / "services.json").exists():
+    if not (wanted.s3 or wanted.lakefs or wanted.prefect) or not os.path.lexists(wanted.dir / "services.json"):
         return
     from lakemark.sandbox.services import status as started
 
@@ -365,7 +365,10 @@ def _full(path: Path, min_free: Fraction | int) -> str | None:
 def _announced(here: Session, run: str) -> Iterator[tuple[str, float | None]]:
     """Announced saves that are not committed, and for how many seconds they wait; None where nobody can say."""
     folder = here.parts.loaded.home / "spool" / run
-    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+    paths: list[Path] = []
+    with suppress(OSError):  # of a disk that fails: the pass that takes them says so by name
+        paths = sorted(folder.glob("*.json"))
+    for path in paths:
         # Drafts: announcements are written beside their place, and get their name when they are whole.
         if not path.name.startswith("."):
             # Files have the times of the real clock, which a simulated one can't be compared with.
@@ -402,10 +405,12 @@ def _waiting(here: Session, state: RunState, rules: Rules, *, announced: int) ->
 def _data_versions(here: Session) -> Iterator[Problem]:
     """By the note of whoever looked after them last; `settings.data` may have gone since."""
     path = data_note.place_of(here.parts.loaded.home)
-    if here.settings.data is None or not path.exists():
+    if here.settings.data is None:
         return
     try:
         yield from problems_of_data(data_note.DataNote.read(json.loads(path.read_bytes())))
+    except FileNotFoundError:
+        return
     except (OSError, ValueError):
         what = "the note of what is wrong with data versions can't be read"
         yield Problem(colour=AMBER, what=what, next="lakemark sweep writes it anew.")
@@ -426,11 +431,11 @@ def _ledger_check(here: Session) -> Iterator[Problem]:
 def _stores(here: Session) -> Iterator[Problem]:
     """By the note of the last pass: whoever asks for the state of things waits for no store."""
     path = store_note.place_of(here.parts.loaded.home)
-    if not path.exists():
-        return
     assured = {name: getattr(tier, "expires", None) == "never" for name, tier in here.settings.tiers.items()}
     try:
         note = store_note.StoreNote.read(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return
     except (OSError, ValueError):
         what = "the note of stores that remove things by themselves can't be read"
         yield Problem(colour=AMBER, what=what, next="lakemark sweep writes it anew.")

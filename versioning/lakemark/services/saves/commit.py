@@ -5,10 +5,12 @@ Resolve, judge, land, place, adopt, append, remember: in this order. Only where 
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from lakemark.errors import Conflict, InDistress, Refused, RunClosed
+from lakemark.errors import Conflict, Corrupt, InDistress, Refused, RunClosed, StoreUnavailable
 from lakemark.model.ledger.entry import Attachments, Draft
 from lakemark.model.ledger.run import RunState
 from lakemark.model.runs.placing import Save, place
@@ -18,7 +20,7 @@ from lakemark.services.ledger import require_opened, require_writable
 from lakemark.services.saves.accept import Taken, judge, land
 from lakemark.services.saves.announcements import told
 from lakemark.services.saves.land_again import known_already, sound_replica
-from lakemark.services.saves.lost_ledger import for_saving_of
+from lakemark.services.saves.lost_ledger import for_saving_of, ledger_may_fail
 from lakemark.services.saves.metric import require_numbers
 from lakemark.services.saves.own_trees import WAITS, own_trees
 from lakemark.services.saves.place_save import Claim, place_save, place_waiting
@@ -45,7 +47,9 @@ def commit(site: Site, asked: Commit) -> Committed:
         try:
             return _record(site, save)
         except InDistress as error:  # found out just now; what was landed is undone
-            why = str(error)
+            # Asked again, as it may not even be readable by now; or it was only for a moment that it was not.
+            site, unread, state = for_saving_of(site, asked.run)
+            save, why = replace(save, state=state), unread or str(error)
     return _seal(site, save, why=why)
 
 
@@ -62,14 +66,18 @@ def _require_ready(site: Site, state: RunState, asked: Commit, *, why: str | Non
 
 
 def _record(site: Site, save: ToCommit) -> Committed:
-    """Raises InDistress where the ledger turns out to lack entries; what it made in hot is undone then."""
+    """Raises InDistress where the ledger turns out to lack entries, or fails; what it made in hot is undone then.
+
+    Not where the entry may have come to the ledger all the same: then its tree stays, and whoever looks finds both.
+    """
     taken = land(site, save, judge(site, save))
     with own_trees(site, taken) as own:
         site.progress.step("commit.landed")
         _require_open(save.state, taken.made_at)
         for _ in range(_TRIES):
             # Landing takes as long as its bytes, and a tree that was named for where the save no longer goes is copied anew.
-            save = as_now(site, save)
+            with ledger_may_fail():
+                save = as_now(site, save)
             claim = place_save(site, save, taken)
             if claim.known is not None:
                 sound, why = sound_replica(site, claim.known), claim.placement.why
@@ -96,7 +104,8 @@ def _seal(site: Site, save: ToCommit, *, why: str) -> Committed:
     taken = land(site, save, judge(site, save))
     with own_trees(site, taken) as own:
         site.progress.step("commit.landed")
-        save = as_now(site, save)
+        with suppress(Corrupt, StoreUnavailable):  # what is known of it may be old anyway
+            save = as_now(site, save)
         claim = place_waiting(site, save, taken)
         sound = sound_replica(site, claim.known) if claim.known is not None else None
         if claim.known is not None and sound is not None:
@@ -164,7 +173,8 @@ def _append(site: Site, save: ToCommit, claim: Claim, taken: Taken) -> bool | No
             return None
         return Draft(kind="committed", timeline=record.timeline, body=body, contents=contents, saved_at=record.saved_at)
 
-    appended = site.ledger.append(save.asked.run, decide, site.stamp(f"commit:{record.id}"))
+    with ledger_may_fail():
+        appended = site.ledger.append(save.asked.run, decide, site.stamp(f"commit:{record.id}"))
     if appended.entry is not None:
         return True
     return False if record.id in appended.state.records else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 
-from lakemark.errors import Conflict, InDistress, LakemarkError, Refused
+from lakemark.errors import Conflict, Corrupt, InDistress, LakemarkError, Refused, StoreUnavailable
 from lakemark.model.checkpoints.record import Record
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
@@ -17,6 +17,7 @@ from lakemark.model.values.canonical import JSON
 from lakemark.model.values.instants import to_text
 from lakemark.ports import Landed, Site
 from lakemark.services.ledger import left_out, recorded, require_identity, require_writable
+from lakemark.services.saves.lost_ledger import ledger_may_fail
 from lakemark.services.saves.metric import add_metrics
 from lakemark.services.saves.own_trees import OwnTrees
 from lakemark.services.saves.to_commit import Commit, Committed, ToCommit
@@ -65,12 +66,13 @@ def sound_replica(site: Site, found: RecordState) -> Place | None:
 
 
 def land_again(site: Site, found: RecordState, landed: Landed) -> None:
-    """Makes what was just landed the record's replica in hot, and records it. Raises Conflict, Refused, NoRoom.
+    """Makes what was just landed the record's replica in hot, and records it. Raises Conflict, Refused, NoRoom, InDistress.
 
     A record that was pruned, or dropped because hot was full, is taken back first: that was decided without knowing that
     somebody would commit it once more.
     """
-    manifest = site.ledger.manifest(found.record.run, found.record.id)
+    with ledger_may_fail():
+        manifest = site.ledger.manifest(found.record.run, found.record.id)
     site.hot.adopt(replace(landed, manifest=manifest), found.record, instead=True)
     site.progress.step("commit.adopted")
     if found.pruned is not None:
@@ -107,7 +109,8 @@ def _with_metrics(site: Site, record: Record, asked: Commit) -> tuple[Record, tu
         return record, ()
     try:
         return add_metrics(site, record.run, record.id, given, reason="given when it was committed again"), ()
-    except (InDistress, Refused) as error:  # the bytes are safe, and nobody commits them again for a number
+    except (InDistress, Refused, Corrupt, StoreUnavailable) as error:
+        # The bytes are safe, and nobody commits them again for a number.
         return record, tuple(f"the metric {name}={value:g} is not kept: {error}" for name, value in given.items())
 
 
@@ -142,4 +145,6 @@ def _append(site: Site, found: RecordState, kind: str, body: dict[str, JSON], *,
         return Draft(kind=kind, timeline=record.timeline, body=body, record=record.id, reason=reason)
 
     # Each landing is a fact of its own: the same request as an earlier one would be that one's entry.
-    site.ledger.append(record.run, decide, site.stamp(f"{kind}:{record.id}:{site.node}:{secrets.token_hex(8)}"))
+    stamp = site.stamp(f"{kind}:{record.id}:{site.node}:{secrets.token_hex(8)}")
+    with ledger_may_fail():
+        site.ledger.append(record.run, decide, stamp)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import BinaryIO, NoReturn
 
@@ -16,7 +16,7 @@ from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import SiteState
 from lakemark.ports import Site
 from lakemark.ports.ledger import Appended, BrokenEntry
-from lakemark.services.soundness import distress
+from lakemark.services.soundness import RECOVER, distress
 
 
 class LostLedger:
@@ -144,6 +144,18 @@ def for_saving_of(site: Site, run: str) -> tuple[Site, str | None, RunState]:
     except (Corrupt, StoreUnavailable) as error:
         lost, unread = _lost(site, error)
         return lost, unread, lost.ledger.run(run)
+
+
+@contextmanager
+def ledger_may_fail() -> Iterator[None]:
+    """That the ledger can't be read or written inside comes out as InDistress: nothing can be recorded now, and saves wait.
+
+    Only around the ledger's own work: what else fails is not its fault, and no save waits for it.
+    """
+    try:
+        yield
+    except (Corrupt, StoreUnavailable) as error:
+        raise InDistress(f"the ledger fails: {error}", advice=RECOVER) from error
 
 
 def _lost(site: Site, error: LakemarkError) -> tuple[Site, str]:

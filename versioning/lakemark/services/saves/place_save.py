@@ -24,6 +24,7 @@ from lakemark.ports import Directory, RunFile, Site
 from lakemark.services.saves.accept import Taken
 from lakemark.services.saves.known_files import records_of
 from lakemark.services.saves.layout import committed
+from lakemark.services.saves.lost_ledger import ledger_may_fail
 from lakemark.services.saves.to_commit import ToCommit
 
 
@@ -41,7 +42,7 @@ class Claim:
 
 
 def place_save(site: Site, save: ToCommit, taken: Taken) -> Claim:
-    """Where the save goes; the timeline that it needs is open then. Raises Conflict: other bytes at this step."""
+    """Where the save goes; the timeline that it needs is open then. Raises Conflict (other bytes at this step), InDistress."""
     as_save = _as_save(site, save, taken)
     placement = place(save.state, as_save)
     if placement.collides is not None:
@@ -158,7 +159,8 @@ def _with_timeline(site: Site, save: ToCommit, as_save: Save, placement: Placeme
 
     run = save.asked.run
     request = f"inferred:{run}:{placement.timeline}:{as_save.content}"
-    entry, state = site.ledger.append(run, decide, site.stamp(request))
+    with ledger_may_fail():
+        entry, state = site.ledger.append(run, decide, site.stamp(request))
     if entry is None:
         return replace(save, state=state)
     bound = Directory(run=run, timeline=placement.timeline, attempt=save.attempt or "", sequence=state.sequence)
