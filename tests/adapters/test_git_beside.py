@@ -2,8 +2,11 @@
 
 import fcntl
 import os
+import signal
 import subprocess
+import sys
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -122,6 +125,27 @@ def test_a_copy_that_a_crash_cut_short_gives_what_is_whole(told):
     copy.write_bytes(copy.read_bytes()[:-3])
     assert first in git_objects.kept(told.path, copy.name)
     assert second not in git_objects.kept(told.path, copy.name)
+
+
+DIES = """
+import os, resource, signal, sys
+from pathlib import Path
+from lakemark.adapters.git import objects
+made = objects.Made(Path(sys.argv[1]))
+made.add("blob", os.urandom(1 << 16))
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, 1 << 14))
+made.store("0" * 40)
+"""
+
+
+def test_a_writer_that_dies_in_the_middle_leaves_no_copy_by_that_name(told):
+    done = subprocess.run([sys.executable, "-c", DIES, told.path], check=False)
+    assert done.returncode == -signal.SIGXFSZ
+    assert "0" * 40 not in os.listdir(told.path / git_objects.RECENT)
+    git_objects.clear_drafts(told.path, now=time.time() + 1e6)
+    left = os.listdir(told.path / git_objects.RECENT)
+    assert not [name for name in left if name.startswith("draft-")]
 
 
 def test_copies_go_once_a_pack_that_git_keeps_has_their_objects(told):

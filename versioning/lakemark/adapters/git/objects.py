@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import time
 import zlib
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ import pygit2
 from lakemark.adapters.disk.files import fsync_directory, make_directories, make_directory, write_new
 
 RECENT: Final = "lakemark/recent"
+_DRAFT: Final = "draft-"
 _OID_DIGITS: Final = 40
 # A bound for unpacking: a damaged copy could unpack to anything.
 _LONGEST_BYTES: Final = 2**30
@@ -115,7 +117,7 @@ def clear_drafts(path: Path, *, now: float) -> None:
     folder = path / RECENT
     for entry in os.scandir(folder) if folder.is_dir() else ():
         with suppress(FileNotFoundError):
-            if entry.name.startswith("draft-") and now - entry.stat().st_mtime > _DEAD_SECONDS:
+            if entry.name.startswith(_DRAFT) and now - entry.stat().st_mtime > _DEAD_SECONDS:
                 os.unlink(entry.path)
 
 
@@ -137,13 +139,14 @@ def _keep(path: Path, name: str, framed: Mapping[str, bytes]) -> None:
     """Writes the copy `name`, durably: for each object its packed length, a newline, its packed bytes."""
     folder = path / RECENT
     data = b"".join(b"%d\n%s" % (len(packed), packed) for packed in (zlib.compress(one, 1) for one in framed.values()))
-    with suppress(FileExistsError):  # the same commit again: after a retry
-        try:
-            write_new(folder / name, data)
-        except FileNotFoundError:
-            make_directories(folder)
-            write_new(folder / name, data)
-    # Also of one that was there: whoever wrote it may have been killed before its name was durable.
+    draft = folder / f"{_DRAFT}{secrets.token_hex(8)}"
+    try:
+        write_new(draft, data)
+    except FileNotFoundError:
+        make_directories(folder)
+        write_new(draft, data)
+    # Under its name it is whole; over one that is there, which is the same commit's, after a retry.
+    os.rename(draft, folder / name)
     fsync_directory(folder)
 
 
@@ -184,7 +187,7 @@ def _write_loose(path: Path, oid: str, framed: bytes) -> bool:
         return False
     # Not below `objects`: git's pruning takes drafts there for rubbish.
     # The process and the moment are in the name: two writers of one object must not meet in one draft.
-    draft = path / RECENT / f"draft-{oid}-{os.getpid()}-{time.monotonic_ns()}"
+    draft = path / RECENT / f"{_DRAFT}{oid}-{os.getpid()}-{time.monotonic_ns()}"
     make_directories(draft.parent)
     # Read-only, as Git makes its own: nobody changes an object in place.
     write_new(draft, zlib.compress(framed, 1), mode=0o444)
