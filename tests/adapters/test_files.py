@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 
 from lakemark.adapters.disk import files
+from lakemark.adapters.disk.workbench import Workbench
 from lakemark.errors import Conflict, Corrupt, Denied, NotFound, Refused, StoreUnavailable
 
 
@@ -97,3 +98,14 @@ def test_a_tree_goes_although_somebody_looks_into_it(tmp_path):
         done.set()
         for thread in lookers:
             thread.join()
+
+
+@pytest.mark.parametrize("token", ["", ".", "..", "../outside", "a/b"])
+def test_a_bench_gives_nothing_outside_itself(tmp_path, token):
+    (tmp_path / "outside").mkdir()
+    bench = Workbench(tmp_path / "bench")
+    place = bench.begin()
+    assert bench.find(place.name) == place
+    with pytest.raises(NotFound):
+        bench.find(token)
+    bench.end(place.name)

@@ -55,8 +55,8 @@ class Workbench:
     def find(self, token: str) -> Path:
         """The directory of a `begin`, taken over where its process is gone. Raises NotFound."""
         place = self._root / token
-        # A token is a name of ours: one with a slash would lead out of the bench.
-        if "/" in token or not place.is_dir():
+        # A token is a name of ours: one with a slash, or of dots, would lead out of the bench.
+        if "/" in token or token in {"", ".", ".."} or not place.is_dir():
             raise NotFound(
                 f"there is no unfinished work {quoted(token)}: its process ended and it was cleaned away",
                 advice="Do it again from the start.",
