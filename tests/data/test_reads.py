@@ -234,3 +234,31 @@ def test_paths_need_the_standard_library_alone():
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["[]", "[]"]
     assert Path(__file__).exists()
+
+
+FORKS = """
+import os, sys
+from lakemark.data.reads import ReadLog
+from tests.data.test_reads import item
+log = ReadLog(sys.argv[1])
+log.note("data", "c" * 64, item(1), 1)
+if os.fork() == 0:
+    os.write(1, b"child\\n")
+    os.read(0, 1)
+    os._exit(0)
+"""
+
+
+def test_a_fork_that_reads_nothing_holds_no_slot_of_its_parent(tmp_path):
+    command = [sys.executable, "-c", FORKS, tmp_path]
+    environ = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ) as parent:
+        assert parent.stdout.readline() == b"child\n"
+        assert parent.wait() == 0
+        # Its child lives on, and waits.
+        mine = ReadLog(str(tmp_path))
+        mine.note("data", "c" * 64, item(2), 1)
+        mine.flush()
+        (folder,) = tmp_path.iterdir()
+        assert sorted(one.name for one in folder.glob("*.json")) == ["0.json"]
+        parent.stdin.write(b"x")

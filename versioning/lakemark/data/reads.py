@@ -74,6 +74,7 @@ class ReadLog:
         self._slots: list[int] = []
         self._failed = False
         atexit.register(self.flush)
+        os.register_at_fork(after_in_child=self._let_go)
 
     def note(self, repository: str, commit: str, found: Object, size_bytes: int) -> None:
         """`size_bytes` of the object were read, of the server or of the cache."""
@@ -98,7 +99,7 @@ class ReadLog:
     def _note(self, repository: str, commit: str, found: Object, size_bytes: int) -> None:
         if self._process != os.getpid():
             # The child of a fork: to go on in the parent's slot would write over what that one notes.
-            self._process, self._versions, self._slots = os.getpid(), {}, []
+            self._process, self._versions = os.getpid(), {}
             # A worker of multiprocessing leaves without atexit, and forgets what its parent had registered here.
             Finalize(None, self.flush, exitpriority=10)
         version = self._versions.get((repository, commit))
@@ -110,6 +111,13 @@ class ReadLog:
         version.add((found.path, found.checksum, found.size_bytes))
         if time.monotonic() - version.written > _WRITTEN_EVERY_SECONDS:
             self._write(version)
+
+    def _let_go(self) -> None:
+        """In the child of a fork: with its parent's descriptors it would hold the parent's slots, as long as it lives."""
+        slots, self._slots = self._slots, []
+        for descriptor in slots:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
     def _begun(self, repository: str, commit: str) -> _Version:
         folder = os.path.join(self._folder, f"{repository}@{commit}")
