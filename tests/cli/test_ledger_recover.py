@@ -430,3 +430,12 @@ def test_killed_between_any_two_steps_of_the_mending(lived, emptied):
     again.close()
     assert lived.ok("verify", "--invariants")["violations"] == []
     assert lived("status", "--json").code == 0
+
+
+def test_what_was_done_to_the_folder_is_said_as_done(simulated):
+    shutil.rmtree(ledger(simulated))
+    planned = simulated("ledger", "recover", "--dry-run").out
+    assert "would make an empty ledger" in planned
+    done = simulated("ledger", "recover").out
+    assert "made an empty ledger" in done
+    assert "make an empty" not in done

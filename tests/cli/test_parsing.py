@@ -1,6 +1,7 @@
 """Options, commands that there are and are not, and what happens when something breaks."""
 
 import json
+import re
 
 import pytest
 
@@ -73,6 +74,8 @@ def test_help_ends_with_the_exit_codes_it_can_give(shared, command):
     assert "130 interrupted" in codes
     assert codes.endswith("interrupted")
     assert "--config FILE --json --quiet --verbose" in said
+    # What is off or empty where nothing is given goes without saying.
+    assert not re.search(r"\[default: (\(\)|False|None)\]", said)
 
 
 def test_every_command_can_be_parsed_and_explains_each_parameter():

@@ -66,3 +66,13 @@ def test_a_directory_that_can_not_be_used(empty):
     (empty.home / "taken/ledger.git").mkdir(parents=True)
     (empty.home / "taken/ledger.git/x").write_text("x")
     assert empty.fails("init", "taken", "--profile", "solo")["exit_code"] in (2, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("profile", "line"),
+    [("solo", "lakemark run open RUN --watch DIR"), ("laptop", "lakemark up"), ("cluster", "lakemark doctor")],
+)
+def test_each_profile_says_what_comes_next(empty, profile, line):
+    done = empty("init", "site", "--profile", profile)
+    assert done.code == 0
+    assert f"next: {line}" in done.out

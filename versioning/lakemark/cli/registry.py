@@ -128,13 +128,18 @@ def named(words: Sequence[str]) -> str | None:
     return next((name for count in (2, 1) if (name := " ".join(words[:count])) in names), None)
 
 
+def _shown(default: object) -> str | None:
+    """A default as help shows it: what is off or empty where nothing is given goes without saying."""
+    return None if default in (None, False, ()) else str(default)
+
+
 def application(words: Sequence[str] = ()) -> App:
     """A new parser of every command. words: what will be parsed; the command they begin with explains itself at length."""
     shared: dict[str, Any] = {
         "version_flags": (),
         "help_flags": ("--help", "-h"),
         # negative=(): no `--no-dry-run` beside each switch. validator: the ledger keeps text as UTF-8.
-        "default_parameter": Parameter(negative=(), validator=as_text),
+        "default_parameter": Parameter(negative=(), validator=as_text, show_default=_shown),
         "result_action": "return_value",
         # Ctrl-C is told and answered in one place, with its exit code.
         "suppress_keyboard_interrupt": False,

@@ -30,6 +30,9 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{40}", re.ASCII)
 _PACKED: Final = re.compile(rb"(?:#.*|\^[0-9a-f]{40}|[0-9a-f]{40} refs/[\x21-\x7e]+)\n")
 
 
+_DONE: Final = {"make": "made", "write": "wrote", "leave": "left"}
+
+
 def mend(path: Path, identity: Callable[[], str | None], *, dry_run: bool = False) -> list[str]:
     """Makes the folder at `path` a ledger that can be opened; answers what it did, or would do, a sentence each.
 
@@ -41,17 +44,25 @@ def mend(path: Path, identity: Callable[[], str | None], *, dry_run: bool = Fals
             known = _required(identity())
             if not dry_run:
                 _begin(path, known)
-            return [f"make an empty ledger with the id {known} at {path}"]
+            return _told([f"make an empty ledger with the id {known} at {path}"], dry_run=dry_run)
         said = [*_settings(path, identity, dry_run=dry_run), *_head(path, dry_run=dry_run)]
         said += _references(path, dry_run=dry_run)
         damaged = damaged_loose(path) if dry_run else set_damaged_aside(path)
-        said += [f"set the damaged object {name[:12]} aside, and take it from a copy" for name in damaged]
+        said += [f"set the damaged object {name[:12]} aside, to be taken from a copy" for name in damaged]
         if not dry_run:
             from lakemark.adapters.git import objects as git_objects
 
             count = git_objects.put_back(path)
-            said += [f"wrote {count} object(s) anew from the copies kept beside the ledger"] if count else []
+            said += [f"write {count} object(s) anew from the copies kept beside the ledger"] if count else []
+        return _told(said, dry_run=dry_run)
+
+
+def _told(said: list[str], *, dry_run: bool) -> list[str]:
+    """Each sentence begins with what is to be done; of what was done it says so."""
+    if dry_run:
         return said
+    words = (one.partition(" ") for one in said)
+    return [f"{_DONE.get(verb, verb)} {rest}" for verb, _, rest in words]
 
 
 def _begin(path: Path, identity: str) -> None:

@@ -241,6 +241,10 @@ def _finish(here: Session, file: Path) -> Answer:
         lines += ["", f"shared with the group {group}; what an account may do here: lakemark doctor --as-user NAME"]
     if any((made.settings.sandbox.s3, made.settings.sandbox.lakefs, made.settings.sandbox.prefect)):
         lines += ["", "next: lakemark up"]
+    elif all(row["id"] for row in rows):
+        lines += ["", "next: lakemark run open RUN --watch DIR, where its trainer saves; then lakemark watch"]
+    else:
+        lines += ["", "next: lakemark doctor says what the tiers that are not claimed lack"]
     return Answer(document=document, lines=lines)
 
 
