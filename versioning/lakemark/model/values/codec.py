@@ -138,14 +138,14 @@ class _Plan:
         bare = {one.name for one in made if _is_bare(one)}
         self.blank = dict.fromkeys(name for name in bare if _nullable(hints[name]))
         self.required = frozenset(bare - self.blank.keys())
-        self.readers: dict[str, tuple[str, _Read]] = {}
+        self.readers: dict[str, tuple[str, Any, _Read]] = {}
         self.always: list[tuple[str, str, _Write | None]] = []
         self.sparse: list[tuple[str, str, _Write | None, Any]] = []
         for one in made:
             if one.name == "extra":
                 continue
             key, form = one.name.removesuffix("_"), _form(hints[one.name])
-            self.readers[key] = (one.name, form.read)
+            self.readers[key] = (one.name, _plain(hints[one.name]), form.read)
             # A word of ours may stand where any text may.
             writer = str if isinstance(one.default, StrEnum) else form.write
             if one.metadata.get("left_out"):
@@ -162,10 +162,15 @@ class _Plan:
         for key, one in value.items():
             known = readers.get(key)
             if known is None:
-                more[key] = one
+                if self.keeps:
+                    more[key] = one
             # null and absent are the same: newer versions may write either.
             elif one is not None:
-                name, reader = known
+                name, plain, reader = known
+                # Most values are text or a flag, and nothing is to be done with them: a fold is quicker by it.
+                if one.__class__ is plain:
+                    found[name] = one
+                    continue
                 try:
                     found[name] = reader(one)
                 except ValueError as error:
@@ -216,6 +221,19 @@ def _nullable(hint: Any) -> bool:  # noqa: ANN401 - a type's hint
     if get_origin(hint) is Annotated:
         return _nullable(get_args(hint)[0])
     return hint is Any or type(None) in get_args(hint)
+
+
+def _plain(hint: Any) -> Any:  # noqa: ANN401 - a type's hint
+    """The class whose values are taken as they are; None where each is looked at."""
+    origin, of = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        if PASSED_OVER in of[1:]:
+            # Nothing depends on it, so its bounds do not matter.
+            return next(one for one in (*get_args(of[0]), of[0]) if one is not type(None))
+        return _plain(of[0]) if all(isinstance(said, str) for said in of[1:]) else None
+    if origin in (Union, types.UnionType):
+        return _plain(next(one for one in of if one is not type(None)))
+    return hint if hint in (str, bool) else None
 
 
 @cache
