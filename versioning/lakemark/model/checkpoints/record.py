@@ -6,7 +6,6 @@ same bytes again is the same record, and binding data to it later does not chang
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -200,13 +199,3 @@ def record_for(manifest: Manifest, *, run: str, timeline: int, step: int, saved_
         resumable=manifest.resumable,
         gaps=manifest.gaps,
     )
-
-
-def metrics(value: Mapping[str, JSON]) -> dict[str, float]:
-    """Names and finite numbers. Raises ValueError."""
-    for name, number in value.items():
-        # NaN and infinity have no JSON; a ledger with one could not be written again.
-        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-            message = f"the metric {name} is {number!r}, not a finite number"
-            raise ValueError(message)
-    return {name: number for name, number in value.items() if isinstance(number, int | float)}

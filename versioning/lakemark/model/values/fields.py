@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, cast
 
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.instants import from_text
-from lakemark.model.values.outside import bounded, digest
+from lakemark.model.values.outside import bounded
 
 # Not None, which is a value that a field can have.
 _ABSENT: Final[Any] = object()
@@ -60,32 +60,12 @@ class Fields:
         """A number of bytes, files or parts, of a step or an entry: none is negative."""
         return self.integer(name, default=default, least=0)
 
-    def optional_size(self, name: str) -> int | None:
-        value: int | None = self._take(name, int, None)
-        return None if value is None else bounded(value, least=0, most=_MOST, what=f"{self._what}: {name}")
-
     def optional_integer(self, name: str) -> int | None:
         value: int | None = self._take(name, int, None)
         return value
 
-    def optional_digest(self, name: str) -> str | None:
-        """64 lower-case hex digits; None where absent or null."""
-        text = self.optional_text(name)
-        return None if text is None else digest(text)
-
-    def optional_number(self, name: str) -> float | None:
-        """Whole or not; None where absent or null."""
-        value = self._left.pop(name, None)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise ValueError(f"{self._what}: {name} is {value!r:.80}, not a number")
-        return None if value is None else float(value)
-
     def flag(self, name: str, *, default: bool = _ABSENT) -> bool:
         value: bool = self._take(name, bool, default)
-        return value
-
-    def optional_flag(self, name: str) -> bool | None:
-        value: bool | None = self._take(name, bool, None)
         return value
 
     def instant(self, name: str) -> datetime:
