@@ -236,6 +236,12 @@ def test_a_listing_that_breaks_off_blames_nobody_and_removes_nothing(two_disks):
     everything_is_there(two_disks, 1, 2, 3)
 
 
+@pytest.mark.parametrize("skip", [1, 3])
+def test_what_can_t_be_looked_at_any_more_is_inspected_as_far_as_it_was(machine, skip):
+    in_words(machine("inspect", machine.home / OUT, faults=[Fault("stat", machine.home / OUT, skip=skip)]))
+    assert machine.hits
+
+
 def test_a_watched_directory_that_can_t_be_looked_at_is_said(machine):
     bad = [Fault("stat", machine.home / OUT, error=errno.ESTALE)]
     seen = in_words(machine("status", faults=bad))

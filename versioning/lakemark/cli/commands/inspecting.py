@@ -75,9 +75,17 @@ def _found(known: Recogniser, path: Path) -> tuple[list[Found], list[tuple[Path,
             return found, closed
         raise
     # A directory in which only the generic rule sees something, without a step in its name, is rather one of many checkpoints.
-    if path.is_dir() and whole.framework == _NO_FRAMEWORK and whole.step is None and not path.is_symlink():
+    if whole.framework == _NO_FRAMEWORK and whole.step is None and _is_itself_a_directory(path):
         return _inside(known, path)
     return [whole], []
+
+
+def _is_itself_a_directory(path: Path) -> bool:
+    """Not by a link; False also where it can't be looked at, as of a disk that fails."""
+    try:
+        return path.is_dir() and not path.is_symlink()
+    except OSError:
+        return False
 
 
 def _inside(known: Recogniser, path: Path) -> tuple[list[Found], list[tuple[Path, str]]]:
