@@ -5,7 +5,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from lakemark.model.checkpoints.record import record_for
 from lakemark.model.entries.fold import apply, fold
@@ -157,6 +157,8 @@ def test_marks_do_not_depend_on_how_the_history_was_cut(drawn, cuts):
 
 
 @given(hours)
+# One that is a year behind agrees with all that came since, and with nothing that was trusted before.
+@example([1, 2, 3, 4, 5, 6, 7, 32, 9609, -8750, 11, 12, 13, 14, 15, 16, 17, 18, -5, 20])
 def test_what_is_not_suspect_goes_on(drawn):
     state = fold(RUN, entries(drawn))
     kept = [one.at for one in state.clocks.trusted]
@@ -164,6 +166,16 @@ def test_what_is_not_suspect_goes_on(drawn):
     assert state.clocks.newest == max(kept)
     sound = {found.sequence for found in state.records.values() if found.clock == "ok"}
     assert sound == {one.sequence for one in state.clocks.trusted if one.record}
+
+
+def test_few_strays_do_not_keep_the_many_from_outvoting_a_jump():
+    drawn = [1, 2, 3, 4, 5, 6, 7, 32, 9609, -8750, 11, 12, 13, 14]
+    state = fold(RUN, entries(drawn))
+    assert [drawn[found.record.step - 1] for found in state.records.values() if found.clock != "ok"] == [
+        32,
+        9609,
+        -8750,
+    ]
 
 
 @pytest.mark.parametrize("jump", [400 * DAY, -YEAR])

@@ -8,6 +8,7 @@ does not hold (or nothing is left before) the fewer are the ones that jumped.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, Self
@@ -106,14 +107,25 @@ class Clocks:
         # Those ahead took no longer, by their own times, than passed between the neighbours that are left: one jump and its end.
         if kept and times and max(times) - min(times) <= max(told.at - kept[-1].at, timedelta(0)):
             return self._overturn(kept, ahead, [told])
-        # Else the fewer jumped: those that agree with this one are counted against those ahead.
-        with_it = [*(one for one in self.apart if one.at <= told.at + TOLERANCE), told]
-        kept, ahead = self._parted(min(one.at for one in with_it))
+        # Else the fewer jumped: those that agree with this one, and with each other, are counted against those ahead.
+        with_it = self._with(told)
+        kept, ahead = self._parted(with_it[0].at)
         if len(with_it) > len(ahead):
             return self._overturn(kept, ahead, with_it)
         # One more than the window: so many outvote all that is kept, so no more need be kept.
         self.apart = [*self.apart, told][-WINDOW - 1 :]
         return _marks([told], suspect=True, not_before=self.newest)
+
+    def _with(self, told: ToldTime) -> list[ToldTime]:
+        """Of those apart as many as go on to `told` without a fall, and of these the ones that outvote the most.
+
+        Who fell a year behind before them agrees with all that came since, and with nothing that is trusted: counted in, it
+        would have to outvote that as well.
+        """
+        line = [*_without_fall([one for one in self.apart if one.at <= told.at + TOLERANCE]), told]
+        return max(
+            (line[at:] for at in range(len(line))), key=lambda some: len(some) - len(self._parted(some[0].at)[1])
+        )
 
     def _parted(self, at: datetime) -> tuple[list[ToldTime], list[ToldTime]]:
         """The trusted entries that one of `at` may follow, and those that it may not."""
@@ -123,11 +135,13 @@ class Clocks:
     def _overturn(self, kept: list[ToldTime], ahead: list[ToldTime], right: list[ToldTime]) -> list[ClockMark]:
         """`ahead` had jumped; what lies apart and agrees with what is left never had."""
         # What lay apart may still be before what stays, or after what turned out right: then it jumped as well.
-        least = kept[-1].at - TOLERANCE if kept else min(one.at for one in right)
-        judged = {one.sequence for one in right}
-        after = right[-1].at
-        back = [one for one in self.apart if least <= one.at <= right[0].at and one.sequence not in judged]
-        agreed = sorted([*right, *back])
+        least = kept[-1].at if kept else min(one.at for one in right)
+        after, back = right[-1].at, list[ToldTime]()
+        for one in self.apart:
+            if one.sequence < right[0].sequence and least - TOLERANCE <= one.at <= right[0].at:
+                back.append(one)
+                least = max(least, one.at)
+        agreed = [*back, *right]
         self.trusted = [*kept, *agreed][-WINDOW:]
         behind, self.apart = [one for one in self.apart if one not in agreed], []
         self.newest = max(one.at for one in self.trusted)
@@ -164,6 +178,23 @@ class Clocks:
         except ValueError as error:
             raise Corrupt(f"what is kept of clocks can't be read: {error}", advice="Remove the index.") from error
         return cls(newest=newest, **lists)
+
+
+def _without_fall(entries: list[ToldTime]) -> list[ToldTime]:
+    """The longest line of them, in order, in which no time goes back (by patience sorting, Schensted 1961)."""
+    # Of each length the line that ends earliest, by its last entry; and of each entry the one before it in its line.
+    ends: list[int] = []
+    before: list[int | None] = []
+    for number, one in enumerate(entries):
+        length = bisect_right(ends, one.at, key=lambda end: entries[end].at)
+        before.append(ends[length - 1] if length else None)
+        ends[length : length + 1] = [number]
+    line: list[ToldTime] = []
+    last = ends[-1] if ends else None
+    while last is not None:
+        line.append(entries[last])
+        last = before[last]
+    return line[::-1]
 
 
 def _marks(
