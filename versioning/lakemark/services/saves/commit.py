@@ -50,6 +50,12 @@ def commit(site: Site, asked: Commit) -> Committed:
             # Asked again, as it may not even be readable by now; or it was only for a moment that it was not.
             site, unread, state = for_saving_of(site, asked.run)
             save, why = replace(save, state=state), unread or str(error)
+        except (Corrupt, StoreUnavailable):
+            # Judging reads the ledger, too; what else failed is not its fault.
+            site, why, state = for_saving_of(site, asked.run)
+            if why is None:
+                raise
+            save = replace(save, state=state)
     return _seal(site, save, why=why)
 
 
@@ -60,7 +66,10 @@ def _require_ready(site: Site, state: RunState, asked: Commit, *, why: str | Non
     require_writable(state)
     require_numbers(asked.metrics)
     if why is None:
-        ready(site, site.hot)
+        try:
+            ready(site, site.hot)
+        except (Corrupt, StoreUnavailable):  # one of the two can't be read: what is asked below tells which
+            _require_this_ledger_s(site)
     else:
         _require_this_ledger_s(site)
 
