@@ -98,7 +98,7 @@ def test_a_sweep_says_which_watched_directories_nobody_opened(world, data):
 def closed(folder):
     """Also to root, who may read everything."""
     for above in (folder, *folder.parents):
-        if "pytest-of-" in str(above):
+        if "pytest-of-" in str(above) or "lakemark-tests-" in str(above):
             above.chmod(above.stat().st_mode | 0o755)
     folder.chmod(0)
     root = os.geteuid() == 0

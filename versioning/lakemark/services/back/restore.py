@@ -15,10 +15,10 @@ from lakemark.model.ledger.run import Place, RecordState, RunState
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.names import printable
 from lakemark.ports import Damage, Range, Restored, Site, Sparse
-from lakemark.services.ledger import left_out, named_again, opened, recorded, require_writable
+from lakemark.services.ledger import opened, recorded, require_writable
 from lakemark.services.saves.layout import committed, notes_of
 from lakemark.services.saves.roles import Roles, require_words, roles_of
-from lakemark.services.tiers.sources import Candidates, candidates, note_damage
+from lakemark.services.tiers.sources import Candidates, candidates, note_damage, where_else
 
 _SMALL_BYTES = 16 * 2**20
 
@@ -224,11 +224,7 @@ def _brought(
         # Where one tier was asked for, why it was passed over says more than that nothing is left.
         if tier is not None and source.refusals:
             raise source.refusals[0] from None
-        missing = {place.tier for place in left_out(site, found) if tier in (None, place.tier)}
-        if not missing:
-            raise
-        also = f"it lies in {', '.join(sorted(missing))}, too, which lakemark.yaml of {site.node} does not name"
-        raise type(error)(f"{error}; {also}", advice=named_again(missing)) from error
+        raise where_else(site, found, error, only=tier) from error
     finally:
         for place in dict.fromkeys(place for place, _ in source.damaged):
             paths = [path for where, path in source.damaged if where == place]

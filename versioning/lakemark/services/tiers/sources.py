@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from lakemark.errors import Corrupt, InDistress, LakemarkError, NoReplica, NotFound, Refused, StoreUnavailable
 from lakemark.model.checkpoints.manifest import File
@@ -15,6 +15,8 @@ from lakemark.model.values.instants import to_text
 from lakemark.ports import Checkpoint, CheckpointStore, Damage, Site
 from lakemark.services.ledger import checkpoint, left_out, named_again, recorded, require_identity
 from lakemark.services.tiers.witness import as_answer
+
+E = TypeVar("E", bound=LakemarkError)
 
 _DISTANCE = {"hot": 0, "warm": 1, "cold": 2}
 
@@ -86,9 +88,18 @@ def require_in_reach(site: Site, found: RecordState) -> None:
     # One that may have it later comes first: then the same command is worth another try.
     failures.sort(key=lambda one: not isinstance(one, StoreUnavailable))
     if failures:
-        raise failures[0]
+        raise where_else(site, found, failures[0]) from failures[0]
     shown = f"{found.record.run}@{found.record.step} ({found.record.id[:12]})"
     raise NoReplica(f"{shown} lies in no tier that is in reach", advice=f"lakemark verify {found.record.id[:12]}")
+
+
+def where_else(site: Site, found: RecordState, error: E, *, only: str | None = None) -> E:
+    """The error, with the tiers that have the record, too, and are not configured here: naming them may be all it needs."""
+    missing = {place.tier for place in left_out(site, found) if only in (None, place.tier)}
+    if not missing:
+        return error
+    also = f"it lies in {', '.join(sorted(missing))}, too, which lakemark.yaml of {site.node} does not name"
+    return type(error)(f"{error}; {also}", advice=named_again(missing))
 
 
 def _places(stores: Iterable[CheckpointStore]) -> Iterator[tuple[Place, CheckpointStore]]:
