@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -43,7 +42,6 @@ CREATE TABLE alarms (alarm TEXT PRIMARY KEY) WITHOUT ROWID;
 # or a greater one of the timeline, so that it grows with the step.
 _WAIT_SECONDS: Final = 1
 """For whoever holds the file: it is disposable, and the ledger can be read without it."""
-_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - a private folder is made in it
 
 
 def opened(path: Path, *, read_only: bool) -> sqlite3.Connection:
@@ -88,14 +86,6 @@ def is_locked(error: BaseException) -> bool:
     """Whether another process, which may be stopped, kept the file to itself for the whole wait."""
     code = getattr(error, "sqlite_errorcode", None) or 0
     return isinstance(error, sqlite3.OperationalError) and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def private_folders() -> Iterator[Path]:
-    """New folders for an index of one process, in memory first; the caller removes those it was given."""
-    # Memory first: where it is needed, the disk is often what fails.
-    for place in (_SHARED_MEMORY, None):
-        with suppress(OSError):
-            yield Path(tempfile.mkdtemp(prefix="lakemark-index-", dir=place))
 
 
 def is_damage(error: sqlite3.Error) -> bool:

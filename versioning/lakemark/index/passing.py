@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import weakref
 
 from lakemark.errors import LakemarkError
-from lakemark.index.database import private_folders
+from lakemark.index.private import private_folders
 from lakemark.index.whole import Index
 
 
@@ -14,10 +13,10 @@ def passing_index() -> Index | None:
     """An empty one, in memory if need be, that goes with this process; None where there is no room for it either."""
     for folder in private_folders():
         try:
-            made = Index(folder / "index.sqlite")
+            made = Index(folder.path / "index.sqlite")
         except LakemarkError:
-            shutil.rmtree(folder, ignore_errors=True)
+            folder.remove()
             continue
-        weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
+        weakref.finalize(made, folder.remove)
         return made
     return None

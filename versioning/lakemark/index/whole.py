@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sqlite3
 import threading
 import time
@@ -19,6 +18,7 @@ from typing import Final, Protocol, TypeVar
 from lakemark.errors import Corrupt, Denied, LakemarkError, NoRoom, NotFound, StoreUnavailable
 from lakemark.index import database, filling, reading
 from lakemark.index.filling import Row
+from lakemark.index.private import private_folders
 from lakemark.index.reading import Line, Page, Selection
 from lakemark.model.entries.fold import apply_site
 from lakemark.model.ledger.entry import SITE, Entry, parsed
@@ -272,18 +272,18 @@ class Index:
 
     def _go_aside(self) -> None:
         """A private file, empty, takes the place of the one that is locked. Raises StoreUnavailable where there is none."""
-        for folder in () if self._read_only or self.path != self._shared else database.private_folders():
+        for folder in () if self._read_only or self.path != self._shared else private_folders():
             try:
-                made = database.opened(folder / "index.sqlite", read_only=False)
+                made = database.opened(folder.path / "index.sqlite", read_only=False)
             except LakemarkError:
-                shutil.rmtree(folder, ignore_errors=True)
+                folder.remove()
                 continue
             # It goes with this index, or with the process: nobody else knows of it.
-            self._private = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            self._private = weakref.finalize(self, folder.remove)
             if self._connection is not None:
                 self._connection.close()
             self._structures.clear()
-            self.path, self._connection = folder / "index.sqlite", made
+            self.path, self._connection = folder.path / "index.sqlite", made
             self._opened = self._identity()
             self._again_at = time.monotonic() + _ASIDE_SECONDS
             return
