@@ -59,6 +59,12 @@ def test_each_node_has_its_own(path):
     }
 
 
+def test_a_mount_that_says_that_all_is_free_keeps_no_node_silent(path):
+    said = Heartbeat(node="node-a", at=AT, free_bytes={"hot": 2**63 - 1, "cold": 10})
+    GitLedger(path).beat("node-a", lambda _: said)
+    assert GitLedger(path).heartbeats()["node-a"].free_bytes == {"hot": 2**53 - 1, "cold": 10}
+
+
 @pytest.mark.parametrize("node", ["", "..", "a/b", "a..b", "-a", "a.lock", "x" * 64, "a b", "a\n"])
 def test_what_is_no_node_s_name_makes_no_reference(path, node):
     with pytest.raises(ValueError, match="node's name"):
