@@ -38,7 +38,8 @@ class Pages:
             else:
                 browser.type(FIELD.format(name), value)
         browser.shot(shot)
-        browser.click("//button[@type='submit' and normalize-space()='Submit']")
+        # The form stays where the click met a page drawn anew, or a busy server; a run that is made goes on to its own page.
+        browser.press_until_gone("//button[@type='submit' and normalize-space()='Submit']", patience_seconds=60)
 
     def answer(self, flow_run, shot, **given):
         """Answers the question of a suspended run in its dialog, and says what the dialog showed."""

@@ -178,7 +178,7 @@ def in_the_browser(newcomer, folder, *, chromium, driver):
         pages = Pages(browser, keys["PREFECT_API_URL"].removesuffix("/api"), keys["PREFECT_API_AUTH_STRING"])
         asked = {"run": "llama", "to": "100", "reason": "the loss rises", "requester": "ana", "while_running": True}
         pages.start("rollback", "form", **asked)
-        (request,) = until(lambda: newcomer.lakemark("rollback", "ls")["rollbacks"])
+        (request,) = until(lambda: newcomer.lakemark("rollback", "ls")["rollbacks"], told=browser.text)
         digest = request["plan"][:12]
         shown = pages.answer(
             newcomer.lakemark("rollback", "show", request["rollback"])["flow_run"],
