@@ -9,7 +9,7 @@ from lakemark.errors import StoreUnavailable
 from lakemark.sandbox import processes
 from lakemark.sandbox.crew import Crew, SandboxService
 
-READY_WITHIN_SECONDS = 0.7
+READY_WITHIN_SECONDS = 3.0
 """Far less than the time between two lines of news: who is still waited for then was not given up by this."""
 MOVES = "import time\nwhile True: print('working', flush=True); time.sleep(0.05)"
 COMPUTES = "while True: pass"
