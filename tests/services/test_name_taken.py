@@ -11,7 +11,7 @@ from lakemark.model.ledger.run import Place
 from lakemark.services.back.restore import restore
 from lakemark.services.health.status import RED, Rules, problems_of
 from lakemark.services.node.sweep import sweep
-from lakemark.services.tiers.demote import demote, plan
+from lakemark.services.tiers.demote import demote, plan, present
 from lakemark.services.tiers.replicate import replicate
 from lakemark.services.tiers.verify import verify
 from tests.services.world import OUT, RUN
@@ -97,7 +97,8 @@ def test_by_hand_it_is_refused_with_the_same_words_and_recorded_once(world):
             replicate(world.site(), RUN, second, to="warm")
         assert told.value.exit_code == Refused.exit_code
     assert world.kinds().count("replica_refused") == 1
-    waiting = [one.why for one in plan(world.site(), RUN).waiting if one.record == second]
+    tiers, _ = present(world.site())
+    waiting = [one.why for one in plan(world.site(), RUN, tiers).moves.waiting if one.record == second]
     assert any("can't hold it" in why for why in waiting)
     assert replicate(world.site(), RUN, second, to="cold").replicas[COLD].sound
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lakemark.errors import StoreUnavailable
+from lakemark.errors import NoRoom, StoreUnavailable
 from lakemark.ports import Quiet
 from lakemark.services.saves.commit import Commit, commit
 from tests.services.crashing import At
@@ -98,7 +98,7 @@ def test_one_that_breaks_off_before_its_tree_has_a_name_leaves_no_landing(world,
 
 
 class Refusing:
-    """A ledger that takes no entry."""
+    """A ledger that takes no entry, as on a full disk: one that only fails lets a save wait."""
 
     def __init__(self, ledger):
         self._ledger = ledger
@@ -107,7 +107,7 @@ class Refusing:
         return getattr(self._ledger, name)
 
     def append(self, *_, **__):
-        raise StoreUnavailable("locked", advice="Wait.")
+        raise NoRoom("full", advice="Make room.")
 
 
 def test_a_save_that_waits_for_the_ledger_outlives_a_commit_that_fails(world):
@@ -122,7 +122,7 @@ def test_a_save_that_waits_for_the_ledger_outlives_a_commit_that_fails(world):
     assert waits.pending is not None
     world.ledger = right
     site = world.site()
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(NoRoom):
         commit(replace(site, ledger=Refusing(site.ledger)), asked)
     assert waits.record.id in world.hot.records().records
     world.sweep()
@@ -134,7 +134,7 @@ def test_a_commit_that_fails_takes_no_tree_from_one_under_way(world):
 
     def fails():
         site = world.site()
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(NoRoom):
             commit(replace(site, ledger=Refusing(site.ledger)), ASKED)
 
     done = commit(world.site(progress=At("commit.adopted", fails)), ASKED)
@@ -148,7 +148,7 @@ def test_nor_where_the_other_named_nothing_new(world):
     other = []
     at = At("commit.adopted", lambda: other.append(world))
     failing = replace(site, ledger=Meanwhile(site.ledger, lambda: world.hot._tier.__setattr__("naming", 2)))
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(NoRoom):
         commit(replace(failing, progress=at), ASKED)
     assert other
     assert len(world.hot.records().records) == 1, "left to the next pass, as somebody else names trees now"
