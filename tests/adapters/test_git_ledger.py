@@ -318,8 +318,9 @@ def test_an_entry_that_could_not_be_read_back_is_refused(told):
     assert SITE not in told.ledger.tips()
 
 
-def test_another_writer_in_between_is_decided_upon(told, tmp_path):
-    copy = tmp_path / "copy.git"
+def append_while_another_closes(told, folder, answers):
+    """What the append comes to, and (sequence, closed) of each state that was decided upon. answers: state -> draft or None."""
+    copy = folder / "copy.git"
     subprocess.run(["cp", "-r", told.path, copy], check=True)
     stamp = Stamp(at=START, node="node-b", actor="bo", request="between")
     GitLedger(copy).append(RUN, lambda _: Draft(kind="closed", timeline=1), stamp)
@@ -329,27 +330,22 @@ def test_another_writer_in_between_is_decided_upon(told, tmp_path):
         seen.append((state.sequence, state.closed))
         if len(seen) == 1:
             git(told.path, "fetch", "-q", str(copy), f"refs/heads/runs/{RUN}:refs/heads/runs/{RUN}")
-        return Draft(kind="reopened", timeline=1)
+        return answers(state)
 
-    entry, state = told.ledger.append(RUN, decide, Stamp(at=START, node="node-a", actor="ana", request="mine"))
+    return told.ledger.append(RUN, decide, Stamp(at=START, node="node-a", actor="ana", request="mine")), seen
+
+
+def test_another_writer_in_between_is_decided_upon(told, tmp_path):
+    answers = Draft(kind="reopened", timeline=1)
+    (entry, state), seen = append_while_another_closes(told, tmp_path, lambda _: answers)
     assert (seen, entry.sequence, state.sequence) == ([(1, False), (2, True)], 3, 3)
     assert [found.request for found, _ in told.ledger.entries(RUN)] == ["request-1", "between", "mine"]
 
 
 def test_what_another_writer_did_in_between_may_leave_nothing_to_append(told, tmp_path):
-    copy = tmp_path / "copy.git"
-    subprocess.run(["cp", "-r", told.path, copy], check=True)
-    stamp = Stamp(at=START, node="node-b", actor="bo", request="between")
-    GitLedger(copy).append(RUN, lambda _: Draft(kind="closed", timeline=1), stamp)
-    seen = []
-
-    def decide(state):
-        seen.append((state.sequence, state.closed))
-        if len(seen) == 1:
-            git(told.path, "fetch", "-q", str(copy), f"refs/heads/runs/{RUN}:refs/heads/runs/{RUN}")
-        return None if state.closed else Draft(kind="closed", timeline=1)
-
-    entry, state = told.ledger.append(RUN, decide, Stamp(at=START, node="node-a", actor="ana", request="mine"))
+    closes = Draft(kind="closed", timeline=1)
+    done = append_while_another_closes(told, tmp_path, lambda state: None if state.closed else closes)
+    (entry, state), seen = done
     assert (seen, entry, state.sequence, state.closed) == ([(1, False), (2, True)], None, 2, True)
     assert [found.request for found, _ in told.ledger.entries(RUN)] == ["request-1", "between"]
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lakemark.cli.options import is_directory
 from lakemark.errors import Denied
 from lakemark.model.tiers.access import Reach, Readers, Rights, readers
 from lakemark.services.health.doctor import Examination, Noted
@@ -26,10 +27,7 @@ def examinations(here: Session) -> Iterator[Examination]:
         path = getattr(tier, "path", None)
         if path is None or (tier.tier_class == "hot" and here.parts.reads_only):
             continue
-        try:
-            if not path.is_dir():
-                continue
-        except OSError:  # that it can't be looked at is said by the tier's own checks
+        if not is_directory(path):  # that it can't be looked at is said by the tier's own checks
             continue
         # hot takes files over by link, with the rights that the trainer gave them.
         access = None if tier.tier_class == "hot" else _REACH[getattr(tier, "access", "owner")]

@@ -91,12 +91,10 @@ def commit(
         here.warn(f"{name}@{step}: {note}")
     if wait is not None:
         replicate(here.site, name, done.record.id, to=wait)
+    # It is recorded, durably: that it can't be read back now takes nothing away.
     try:
         answer = record_answer(here, done.record.id, name)
-    except (
-        Corrupt,
-        StoreUnavailable,
-    ) as error:  # it is recorded, durably; that it can't be read back now takes nothing away
+    except (Corrupt, StoreUnavailable) as error:
         answer = _unread(here, done.record, error)
     return replace(answer, document={**answer.document, "landed_again": True}) if done.landed_again else answer
 

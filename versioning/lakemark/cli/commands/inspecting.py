@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -75,17 +76,10 @@ def _found(known: Recogniser, path: Path) -> tuple[list[Found], list[tuple[Path,
             return found, closed
         raise
     # A directory in which only the generic rule sees something, without a step in its name, is rather one of many checkpoints.
-    if whole.framework == _NO_FRAMEWORK and whole.step is None and _is_itself_a_directory(path):
+    itself = is_directory(path) and not os.path.islink(path)  # noqa: PTH114 - the method raises where the disk fails
+    if whole.framework == _NO_FRAMEWORK and whole.step is None and itself:
         return _inside(known, path)
     return [whole], []
-
-
-def _is_itself_a_directory(path: Path) -> bool:
-    """Not by a link; False also where it can't be looked at, as of a disk that fails."""
-    try:
-        return path.is_dir() and not path.is_symlink()
-    except OSError:
-        return False
 
 
 def _inside(known: Recogniser, path: Path) -> tuple[list[Found], list[tuple[Path, str]]]:

@@ -125,7 +125,7 @@ def _look(here: Session) -> _Looked:
         states=states,
         rules=_rules(here, states),
         servers=list(servers_of(here)),
-        spools={run: list(_announced(here, run)) for run in here.history.runs()},
+        spools={state.run: list(_announced(here, state.run)) for state in states},
         watch=seen(here),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Final
 
@@ -333,11 +333,12 @@ def _require_as_many(
     announcement is the trainer's word.
     """
     asked, names = save.asked, [one.path for one in seen]
-    if asked.spooled is not None or _is_recorded(site, save, seen):
+    if asked.spooled is not None:
         return ()
     mine = (record for record in earlier if record.attempt == save.attempt)
     short = lacking(names, (_kinds(site, save.state, record) for record in mine))
-    if not short:
+    # Each file is looked up for that: only where something lacks.
+    if not short or _is_recorded(site, save, seen):
         return ()
     why = f"it lacks {told(short)}, which every earlier save of this attempt has"
     if asked.found and not any(lacks_too(short, names, later) for later in _later(site, save, earlier[0].framework)):
@@ -370,13 +371,14 @@ def _later(site: Site, save: ToCommit, framework: str) -> Iterator[list[str]]:
         members = asked.later if len(asked.later) > 1 else ()
         with suppress(LakemarkError):  # it may go while it is looked at
             yield [one.path for one in site.files.regular(asked.later[0], members)]
+    newest_first = lineage(save.state, timeline_of(save.state, save.as_save()))
     above = [
         one.record
-        for one in lineage(save.state, timeline_of(save.state, save.as_save()))
-        if one.record.step > asked.step and one.record.framework == framework
+        for one in takewhile(lambda one: one.record.step > asked.step, newest_first)
+        if one.record.framework == framework
     ]
     if above:
-        # The lineage comes newest first: the last of these is the nearest.
+        # The last of these is the nearest.
         yield [file.path for file in site.ledger.manifest(asked.run, above[-1].id).regular]
 
 

@@ -187,11 +187,12 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves, *, looks: Lo
     whole = [one for one in found if one.verdict is Verdict.COMPLETE]
     # What was announced was judged a moment ago, by more than its files: it is not judged again without that.
     tried = {path for path, _ in (*saves.incomplete, *saves.failed)}
-    mine, dropped = Saves(), _dropped(whole)
+    mine = Saves()
+    dropped, following = _after(whole)
     for one in whole:
         if one.step is not None and one.path not in tried:
             asked = Commit(path=one.path, run=run, step=one.step, found=True, directory=directory)
-            take(site, replace(asked, dropped=dropped[one.path], later=_next(whole, one)), mine)
+            take(site, replace(asked, dropped=dropped[one.path], later=following[one.path]), mine)
     # After those with a step: what they are copies of may have become a record just now.
     copies = Copies(site, run)
     for one in whole:
@@ -215,27 +216,27 @@ def _lost(state: RunState) -> frozenset[str]:
     )
 
 
-def _dropped(whole: Sequence[Found]) -> dict[Path, frozenset[str]]:
-    """Of each: roles that every later save beside it lacks too; none where there is no later one."""
+def _after(whole: Sequence[Found]) -> tuple[dict[Path, frozenset[str]], dict[Path, tuple[Path, ...]]]:
+    """By what lies beside it of later steps. Of each: roles that all these saves lack too, and where the next one lies.
+
+    Nothing where there is no later one of its framework.
+    """
     dropped: dict[Path, frozenset[str]] = {}
+    following: dict[Path, tuple[Path, ...]] = {}
     later: dict[str, set[str]] = {}
+    nearest: dict[str, tuple[Path, ...]] = {}
     for _, group in groupby(sorted(whole, key=_backwards), key=_backwards):
         same = list(group)
         for one in same:
             roles = later.get(one.framework)
             dropped[one.path] = frozenset() if roles is None else frozenset(STATE).difference(roles)
+            following[one.path] = nearest.get(one.framework, ())
         for one in same:
             if whole_state(held(one)):
                 later.setdefault(one.framework, set()).update(held(one), one.possible)
-    return dropped
-
-
-def _next(whole: Sequence[Found], found: Found) -> tuple[Path, ...]:
-    """Where the next save of its framework lies; empty where it is the last. whole: in order of step."""
-    step = found.step or 0
-    later = (one for one in whole if one.framework == found.framework and one.step is not None and one.step > step)
-    following = next(later, None)
-    return () if following is None else following.paths
+        # Of several at one step the first that was found.
+        nearest |= {one.framework: one.paths for one in reversed(same)}
+    return dropped, following
 
 
 def _backwards(found: Found) -> int:
