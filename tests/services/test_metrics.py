@@ -6,7 +6,8 @@ from lakemark.formats import recogniser
 from lakemark.formats.rules.metrics import of_history, of_name
 from lakemark.model.ledger.run import RunState
 from lakemark.services.health.saves import problems_of_best
-from tests.formats.builders import save, torch_zip
+from tests.formats.builders import as_json, save, torch_zip
+from tests.formats.jax_builders import hdf5, keras, orbax
 from tests.services.on_disk import RUN
 from tests.services.world import RUN as WORLD_RUN
 
@@ -51,6 +52,31 @@ def test_lightning_s_names(stem, metrics):
     found = of_name(stem)
     assert {name: found[name] for name in metrics} == metrics
     assert not {"epoch", "step", "consumed_samples"} & found.keys()
+
+
+@pytest.mark.parametrize(
+    ("stem", "metrics"),
+    [
+        ("model_03-val_loss=0.72", {"val_loss": 0.72}),
+        ("epoch=07_val_loss=-2.5e-3", {"val_loss": -0.0025}),
+        ("epoch=07-val_loss=0.5-val_acc=0.9", {"val_loss": 0.5, "val_acc": 0.9}),
+        ("weights.05-0.42", {}),
+        ("model-03-val_loss=inf", {}),
+        ("best", {}),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
+def test_keras_s_names(tmp_path, stem, metrics, suffix):
+    save(tmp_path / f"{stem}{suffix}", keras() if suffix == ".keras" else hdf5())
+    (one,) = recogniser().find(tmp_path)
+    assert one.metrics == metrics
+
+
+def test_what_orbax_chooses_the_best_step_by(tmp_path):
+    orbax(tmp_path / "7", items=("state", "metrics"))
+    as_json(tmp_path / "7" / "metrics" / "metrics", {"val_loss": 0.5, "note": "x", "acc": float("nan")})
+    (one,) = recogniser().find(tmp_path)
+    assert (one.step, one.metrics) == (7, {"val_loss": 0.5})
 
 
 def test_they_come_into_the_record_and_what_the_trainer_says_comes_first(yard):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from lakemark.formats.jax.orbax_items import DATA, HASHED, OF_STEP, Items, above
@@ -18,6 +19,7 @@ from lakemark.formats.readers.folder import Folder, NameKind, Unreadable
 from lakemark.formats.readers.headers import broken_json
 from lakemark.formats.rules import numbered
 from lakemark.formats.rules.family import Loose, found, temporary
+from lakemark.formats.rules.metrics import of_mapping
 from lakemark.formats.rules.sets import short_of
 from lakemark.formats.rules.unfinished import unfinished
 from lakemark.model.checkpoints.manifest import Role
@@ -37,6 +39,7 @@ _BEGUN: Final = (COMMITTED, "_sharding", "array_metadatas")
 _OF_ITEM: Final = re.compile(r"d|ocdbt[._].*|array_metadatas", re.ASCII)
 _JSON: Final = re.compile(r"(?:.*/)?(?:_sharding|metadata|metrics|array_metadatas/process_\d+)", re.ASCII | re.DOTALL)
 _ALONE: Final = frozenset({"best", "last", "latest", "final", "initial", "init", "checkpoint", "ckpt"})
+_METRICS: Final = "metrics/metrics"
 _OF_PROCESS: Final = "ocdbt.process_"
 # A step has a few items; a folder of a thousand that happens to end in a digit is not looked through.
 _LOOKED_AT: Final = 64
@@ -91,7 +94,7 @@ class Orbax:
             *short_of(files),
             *([f"it can't be read: {folder.problem}"] if folder.problem else []),
         ]
-        return found(
+        judged = found(
             folder.path,
             FRAMEWORK,
             step,
@@ -103,6 +106,7 @@ class Orbax:
             unfinished=[*left, *locks],
             notes=_notes(folder, files),
         )
+        return replace(judged, metrics=_metrics(folder))
 
     def loose(self, folder: Folder) -> Iterator[Loose]:  # noqa: ARG002 - its checkpoints are folders
         yield from ()
@@ -211,6 +215,16 @@ def _damaged(folder: Folder, files: list[str]) -> list[str]:
     """JSON files whose names do not say so, and those whose names do."""
     own = [name for name in files if name.endswith(".json") or _JSON.fullmatch(name)]
     return [f"{name}: {why}" for name in own if (why := broken_json(folder, name))]
+
+
+def _metrics(folder: Folder) -> dict[str, float]:
+    """What the program gave its `CheckpointManager` to choose the best step by."""
+    if not folder.has_folder("metrics"):
+        return {}
+    try:
+        return of_mapping(json.loads(folder.text(_METRICS, longest_bytes=_LONGEST_STEP_BYTES)))
+    except (Unreadable, ValueError, RecursionError):
+        return {}  # it is said among what is damaged
 
 
 def _has_bytes(folder: Folder, at: str) -> bool:

@@ -34,6 +34,14 @@ def of_name(stem: str) -> dict[str, float]:
     return {name: value for name, value in pairs if name not in _COUNTERS and math.isfinite(value)}
 
 
+def of_mapping(said: Any) -> dict[str, float]:  # noqa: ANN401 - JSON that somebody else wrote
+    """Of a mapping of names to values, as Orbax keeps it beside a step."""
+    found: dict[str, float] = {}
+    for name, value in said.items() if isinstance(said, dict) else ():
+        found |= _finite(str(name), value)
+    return dict(list(found.items())[:_MOST])
+
+
 def _finite(name: str, value: object) -> dict[str, float]:
     # NaN and infinity are no JSON, and true is an int to Python.
     number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -20,6 +20,7 @@ from lakemark.formats.readers.folder import Folder, Unreadable
 from lakemark.formats.readers.headers import broken, problems
 from lakemark.formats.rules.copies import copied_ns
 from lakemark.formats.rules.family import Loose, OfFiles, found
+from lakemark.formats.rules.metrics import of_name
 from lakemark.formats.rules.sets import holes
 from lakemark.formats.tf import keras_files
 from lakemark.model.checkpoints.manifest import Role
@@ -74,6 +75,13 @@ def epoch(stem: str) -> int | None:
     # `model-2026-11-29.keras`: the last number of a date looks as an epoch does.
     match = _EPOCH.fullmatch(stem)
     return int(match[1]) if match and not _DATE.search(stem) else None
+
+
+def _metrics_in(stem: str) -> dict[str, float]:
+    """What a name says by name after its epoch, `03-val_loss=0.72`. Of a bare number nobody knows what it measures."""
+    match = _EPOCH.fullmatch(stem)
+    # What stands before the number is the user's own, and would be taken for a part of the metric's name.
+    return of_name(stem[match.end(1) :].lstrip("-_.")) if match and not _DATE.search(stem) else {}
 
 
 def _by_epoch(one: Found) -> Found:
@@ -138,17 +146,16 @@ def _judged(folder: Folder, name: str, kind: str, step: int | None) -> Found:
     whole = kind == FRAMEWORK
     roles, odd = keras_files.roles_in(folder, name) if why is None else (keras_files.ASSUMED[whole], None)
     wrong = [text for text in (why, odd) if text]
-    return _by_epoch(
-        found(
-            folder.path / name,
-            kind,
-            step,
-            wrong,
-            roles={name: "weights"},
-            present=sorted(roles.present),
-            possible=sorted(roles.possible),
-        )
+    judged = found(
+        folder.path / name,
+        kind,
+        step,
+        wrong,
+        roles={name: "weights"},
+        present=sorted(roles.present),
+        possible=sorted(roles.possible),
     )
+    return replace(_by_epoch(judged), metrics=_metrics_in(_kind(name)[0]))
 
 
 def _sharded(folder: Folder, index: str) -> Loose:
@@ -180,7 +187,7 @@ def _judged_shards(folder: Folder, index: str, shards: Sequence[str], step: int 
     wrong += [hole] if hole else []
     optimizer = any(key.lstrip("/").startswith("optimizer") for key in weights)
     members = [folder.path / name for name in (index, *shards) if folder.has_file(name)]
-    return _by_epoch(
+    judged = _by_epoch(
         found(
             folder.path / index,
             WEIGHTS,
@@ -193,6 +200,7 @@ def _judged_shards(folder: Folder, index: str, shards: Sequence[str], step: int 
             members=members,
         )
     )
+    return replace(judged, metrics=_metrics_in(index.removesuffix(".weights.json")))
 
 
 def _short_of_total(folder: Folder, shards: Sequence[str], metadata: object) -> Iterator[str]:
