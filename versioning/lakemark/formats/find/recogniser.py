@@ -18,7 +18,7 @@ from lakemark.formats.find.layouts import Layouts
 from lakemark.formats.find.links import FRAMEWORK as ALIAS, LASTS, Link, judge_link, links_of
 from lakemark.formats.find.seen import LastSeen
 from lakemark.formats.readers.folder import Folder, NameKind
-from lakemark.formats.rules import sets
+from lakemark.formats.rules import sets, staged
 from lakemark.formats.rules.family import Accompanied, Family, Loose, pointer
 from lakemark.model.checkpoints.manifest import Role
 from lakemark.ports import Found, Skip, Unreadable, Verdict
@@ -55,6 +55,9 @@ class _Candidate:
     folder: Folder | None = None
 
 
+_STAGING: Final = staged.Staging()
+
+
 def _nothing(_: tuple[Path, ...]) -> bool:
     return False
 
@@ -74,7 +77,7 @@ class FrameworkRecogniser(Layouts):
         candidates, links = self._candidates(Folder.of(root), unreadable)
         beside = _Beside(candidates)
         # `skip` first: what is known already is not opened again.
-        results = [beside.compared(one.judge(), one) for one in candidates if not skip(one.paths)]
+        results = [_kept(beside.compared(one.judge(), one)) for one in candidates if not skip(one.paths)]
         steps = _steps(candidates)
         parents = {os.path.normpath(one.path.parent) for one in candidates}
         # Where nothing was found most links are of other programs.
@@ -84,6 +87,9 @@ class FrameworkRecogniser(Layouts):
 
     def judge(self, path: Path) -> Found:
         """Denied where it, or a folder in it, may not be read."""
+        return _kept(self._judge(path))
+
+    def _judge(self, path: Path) -> Found:
         try:
             mode = os.lstat(path).st_mode
         except PermissionError as error:
@@ -130,7 +136,7 @@ class FrameworkRecogniser(Layouts):
         return candidates, links
 
     def _family(self, folder: Folder) -> Family | None:
-        return next((family for family in (*self.families, self.last) if family.claims(folder)), None)
+        return next((family for family in (*self.families, self.last, _STAGING) if family.claims(folder)), None)
 
     def _loose(self, folder: Folder) -> Iterator[Loose]:
         taken: set[str] = set()
@@ -300,6 +306,14 @@ def _judged(family: Family, folder: Folder) -> Found:
     if found.verdict is not Verdict.COMPLETE or (folder.kinds and not folder.problem):
         return found
     return replace(found, verdict=Verdict.INCOMPLETE, why=f"it can't be read: {folder.problem or 'nothing is in it'}")
+
+
+def _kept(found: Found) -> Found:
+    """No save where it lies in a folder that is still being written."""
+    if found.verdict not in (Verdict.COMPLETE, Verdict.INCOMPLETE):
+        return found
+    name = staged.staged_in(found.path)
+    return found if name is None else replace(found, verdict=Verdict.TEMPORARY, why=staged.why(name))
 
 
 def _of_loose(one: Loose) -> _Candidate:
