@@ -1,12 +1,12 @@
 """Runs under the names that people gave them: shown as typed, told apart by case, each directory one open run's."""
 
 import json
-import os
 import re
-from pathlib import Path
 
 import pytest
 
+from lakemark.model.ledger.entry import Draft
+from lakemark.site import site_of
 from lakemark.trainer import Run
 from lakemark.trainer.run import RunNotOpened
 
@@ -86,19 +86,35 @@ def test_an_exact_name_comes_before_one_that_differs_in_case(cli):
     assert cli.fails("run", "open", "Other")["exit_code"] == 7
 
 
-def test_of_two_that_differ_only_in_case_each_is_itself(cli):
-    """As an older version let them be opened."""
-    from lakemark.services.runs.open_run import Opening, open_run
-    from lakemark.site import site_of
-
-    cli.ok("run", "open", "Llama")
+@pytest.fixture
+def two(cli):
+    """`Llama`, and `llama` that an older version let be opened beside it; each has a record of step 100."""
+    cli.ok("run", "open", "Llama", "--watch", "out")
     parts = cli.parts()
-    open_run(site_of(parts), Opening(run="llama"))
-    for name in ("Llama", "llama"):
+    site = site_of(parts)
+    body = {"data": [], "parent": None, "parts": 1, "at_step": None, "watch": {}, "needs_no": []}
+    site.ledger.append("llama", lambda _: Draft(kind="opened", timeline=1, body=body), site.stamp("as before"))
+    return {
+        name: cli.ok("commit", cli.save(100, name.encode(), under=under), "--run", name, "--step", 100)["record"]
+        for name, under in (("Llama", "out"), ("llama", "other"))
+    }
+
+
+def test_of_two_that_differ_only_in_case_each_is_itself(cli, two):
+    for name, record in two.items():
         assert cli.ok("run", "show", name)["written_as"] == name
-    error = cli.fails("run", "show", "LLAMA")
-    assert error["exit_code"] == 2
-    assert "Llama" in error["message"]
+        assert cli.ok("show", f"{name}@100")["record"] == record
+        assert [one["record"] for one in cli.ok("ls", name)["records"]] == [record]
+        assert cli.ok("as-of", name, "0s")["latest"]["record"] == record
+        assert cli.ok("resume", name, "--to", name.replace("L", "upper-"))["record"] == record
+        assert cli.ok("metric", f"{name}@100", "mmlu=0.5", "--reason", "evaluated")["record"] == record
+        plan = ("rollback", "plan", name, "--model-only", "--while-running", "--reason", "back")
+        assert cli.ok(*plan, "--to", f"{name}@100")["target"]["record"] == record
+    error = cli.fails("rollback", "plan", "Llama", "--to", "llama@100", "--model-only", "--reason", "back")
+    assert error["exit_code"] == 2, "another run's, whatever its name is like"
+    for words in (("run", "show", "LLAMA"), ("show", "LLAMA@100"), ("commit", "out", "--run", "LLAMA", "--step", 1)):
+        error = cli.fails(*words)
+        assert error["exit_code"] == 2
+        assert "Llama" in error["message"]
     cli.ok("run", "close", "Llama", "--reason", "over")
     assert cli.ok("run", "show", "llama")["closed"] is False
-    assert Path(os.curdir).exists()

@@ -9,8 +9,10 @@ from lakemark.ports import Watched
 from lakemark.services.back.resume import resume
 from lakemark.services.runs.close_run import close_run
 from lakemark.services.runs.open_run import Opening, open_run
+from lakemark.services.runs.open_watched import open_watched
 from lakemark.services.saves.find import directories
 from tests.services.world import OUT, RUN
+from tests.support.memory.lookout import MemoryLookout
 
 INSIDE = Path("/workspace/out")
 PATTERN = Watched(path=Path("/train/job-*/out"), run="exp-{name}")
@@ -115,3 +117,14 @@ def test_a_directory_is_the_run_s_that_was_opened_on_it_last(world):
     world.save(300)
     world.sweep()
     assert max(found.record.step for found in world.state("a").records.values()) == 300
+
+
+def test_a_directory_whose_name_differs_from_a_run_s_only_in_case_opens_none(world):
+    world.changes = {"watch": (Watched(path=OUT.with_name("*"), run="{name}", data="data/main"),)}
+    world.open("llama", watch=None)
+    world.save(100, out=OUT.with_name("Llama"))
+    opened = open_watched(world.site(), MemoryLookout(world.disk))
+    assert [(one.what, "differs from only in case" in one.why) for one in opened.pending] == [
+        (f"opening a run for {OUT.with_name('Llama')}", True)
+    ]
+    assert world.ledger.runs() == ("llama",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,10 +13,10 @@ from lakemark.cli import prefect_mirror as mirroring
 from lakemark.cli.options import Reason
 from lakemark.cli.output import instant, pairs, table
 from lakemark.cli.session import Answer, Session, session, would
-from lakemark.errors import Usage
+from lakemark.errors import NotFound, Usage, quoted
 from lakemark.model.back.briefing import became, briefing
 from lakemark.model.back.rollback_plan import Flags
-from lakemark.model.selectors import parse_target, resolve_target
+from lakemark.model.selectors import Prefix, TargetSelector, parse_target, resolve_target
 from lakemark.model.views import PLAN_KEYS, rollback_view
 from lakemark.services.back.surroundings import around
 
@@ -226,6 +227,7 @@ def _wish(here: Session, run: str, to: str, *, reason: str, ways: Ways | None) -
     # Before the target: a STEP or WHEN means nothing without its run.
     name = here.history.name(run)
     selector = parse_target(to, name, now=here.now)
+    _require_its_own(here, selector, name)
     state = here.site.ledger.run(name)
     found = resolve_target(selector, state, modes=here.history.modes())
     # Only a WHEN has one: it is kept, as the plan says of what instant the target was the newest.
@@ -233,6 +235,17 @@ def _wish(here: Session, run: str, to: str, *, reason: str, ways: Ways | None) -
     if at is not None:
         here.note(f"{to} is {instant(at)}")
     return Wish(run=name, record=found.record.id, reason=reason, requester=here.site.actor, at=at, flags=flags)
+
+
+def _require_its_own(here: Session, selector: TargetSelector, run: str) -> None:
+    """Raises Usage for a record of another run, also of one whose name differs from this one's only in case."""
+    if isinstance(selector, Prefix) or selector.run == run:
+        return
+    # Among all runs: by this one alone the other's name would be taken for a way to write its own.
+    with suppress(NotFound):
+        meant = here.history.name(selector.run)
+        if meant != run:
+            raise Usage(f"{quoted(selector.run)} is not {run}", advice="A rollback stays within its run.")
 
 
 def _made(state: RollbackState) -> RollbackPlan:

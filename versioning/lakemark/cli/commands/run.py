@@ -15,7 +15,7 @@ from lakemark.cli.options import Reason, Whole, absolute, require_kept
 from lakemark.cli.output import ago, instant, pairs, plain, short, table, told
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.cli.watchable import require_alone, require_watchable
-from lakemark.errors import Refused, Usage, quoted
+from lakemark.errors import Usage
 from lakemark.model.ledger.run import Cause, RecordState, RunState
 from lakemark.model.runs.starts import Start
 from lakemark.model.values.instants import to_text
@@ -74,7 +74,7 @@ def open_run(
     from lakemark.services.runs import open_run as service
 
     here = session()
-    name = _named(here, run)
+    name = _named(run)
     wish = asked or OpeningOptions()
     # A scheduler that starts a job again gives the same id; with its count of restarts the starts can be told apart.
     start = Start.of(wish.job, here.environ)
@@ -280,20 +280,11 @@ def reopen_run(run: str, /, *, reason: Reason, dry_run: bool = False) -> Answer:
     return _after(here, name)
 
 
-def _named(here: Session, written: str) -> str:
+def _named(written: str) -> str:
     try:
-        name = run_for(written)
+        return run_for(written)
     except ValueError as error:
         raise Usage(str(error), advice="Use lower-case letters, digits and single . _ - between them.") from None
-    # Names that differ in case are mapped to different runs, and people read them as one.
-    known = [one for one in here.history.runs() if one != name and original(one).lower() == written.lower()]
-    # A run that is there already was told apart once; only a new one is refused.
-    if known and name not in here.history.runs():
-        raise Refused(
-            f"there is a run {quoted(original(known[0]))}, which {quoted(written)} differs from only in case",
-            advice="Open that one, or choose a name that people can tell from it.",
-        )
-    return name
 
 
 def _would_open(here: Session, asked: service_opening.Opening) -> Answer:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lakemark.errors import Conflict, DataGone, NotFound, Refused, Usage
+from lakemark.errors import Conflict, DataGone, NotFound, Refused, Usage, quoted
 from lakemark.model.checkpoints.record import DataRef, Evidence
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RunState
 from lakemark.model.runs.starts import Start
 from lakemark.model.values.canonical import JSON
-from lakemark.model.values.names import is_run
+from lakemark.model.values.names import is_run, original
 from lakemark.ports import Directory, MadePin, RunFile, Site
 from lakemark.services.data import pins
 from lakemark.services.ledger import opened, require_writable
@@ -61,8 +61,8 @@ def open_run(site: Site, asked: Opening) -> Opened:
     Of several that open the same new run at once the ledger takes the first; the others read its data, and pin that.
 
     Raises Usage (name), NotFound (branch, re-pin of an unopened run),
-    Refused (other data than the run is open on, data that is gone, a pin weaker than the site accepts, no room to
-    un-share), StoreUnavailable.
+    Refused (a new name that differs from a known one only in case, other data than the run is open on, data that is gone, a
+    pin weaker than the site accepts, no room to un-share), StoreUnavailable.
     """
     if not is_run(asked.run):
         raise Usage(
@@ -73,6 +73,7 @@ def open_run(site: Site, asked: Opening) -> Opened:
     require_words(asked.needs_no, option="--needs-no")
     state = site.ledger.run(asked.run)
     require_writable(state)
+    _require_told_apart(site, state)
     if asked.repin and not state.exists:
         raise NotFound(
             f"the run {asked.run} was never opened: nothing to re-pin", advice=f"lakemark run open {asked.run}"
@@ -116,6 +117,7 @@ def _kept(site: Site, asked: Opening, data: Sequence[DataRef], *, known: bool) -
 def would_read(site: Site, asked: Opening) -> tuple[DataRef, ...]:
     """The data that opening would read. Changes nothing; raises as `open_run` does."""
     state = site.ledger.run(asked.run)
+    _require_told_apart(site, state)
     return _resolve(site, asked) if not state.exists or asked.repin else _current(state, asked)
 
 
@@ -154,6 +156,20 @@ def require_job(job: str | None) -> None:
     """Raises Usage for an empty one: every job whose variable is not set would be the same job."""
     if job is not None and not job.strip():
         raise Usage("--job is empty", advice="Give the scheduler's job id, or leave --job out.")
+
+
+def _require_told_apart(site: Site, state: RunState) -> None:
+    """Names that differ in case are different runs, and people read them as one. Raises Refused for a new one."""
+    # One that is there already was told apart once.
+    if state.exists:
+        return
+    name = original(state.run)
+    alike = [one for one in site.ledger.runs() if one != state.run and original(one).lower() == name.lower()]
+    if alike:
+        raise Refused(
+            f"there is a run {quoted(original(alike[0]))}, which {quoted(name)} differs from only in case",
+            advice="Open that one, or choose a name that people can tell from it.",
+        )
 
 
 def _resolve(site: Site, asked: Opening) -> tuple[DataRef, ...]:
