@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 
 from tests.cli.keys import has
+from tests.support.restless import numbered_anew
 
 
 def test_status_of_a_healthy_site(shared):
@@ -231,3 +232,15 @@ def test_signed_decisions_are_not_promised(trained):
         error = trained.fails(*words)
         assert error["exit_code"] == 2
         assert "checks no signatures" in error["message"]
+
+
+def test_doctor_names_places_whose_mounts_number_files_anew(trained, monkeypatch):
+    def check():
+        return next(one for one in trained.ok("doctor")["checks"] if one["name"] == "inode numbers")
+
+    assert (check()["noted"], check()["detail"]) == (False, "stay the same in 2 place(s)")
+    with numbered_anew(monkeypatch):
+        found = check()
+    assert found["noted"]
+    assert f"{trained.home / 'hot'} and {trained.home / 'out'}: " in found["detail"]
+    assert "known by their times and contents" in found["detail"]

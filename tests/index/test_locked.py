@@ -51,6 +51,13 @@ def test_readers_and_writers_go_on(told, tmp_path, how, known):
         assert index.structure(RUN).closed
 
 
+def test_nobody_waits_for_it_longer_than_a_second(told, tmp_path):
+    """By what SQLite is told: what a machine takes besides is another matter."""
+    with closing(Index(tmp_path / "ledger.index.sqlite")) as index:
+        index.catch_up(told.ledger)
+        assert index._open_one.execute("PRAGMA busy_timeout").fetchone() == (1000,)
+
+
 def test_one_that_was_open_before_goes_aside_and_comes_back(told, tmp_path):
     path = tmp_path / "ledger.index.sqlite"
     with closing(Index(path)) as index:

@@ -16,6 +16,7 @@ from lakemark.model.ledger.entry import Draft
 from lakemark.model.values.names import is_run, original, run_for
 from lakemark.ports import Approval, Policies, Strength
 from lakemark.services.back.move_branch import move_branches
+from lakemark.services.back.resume import resume
 from lakemark.services.back.rollback_apply import apply
 from lakemark.services.back.rollback_request import Wish, request
 from lakemark.services.data.note import keep_note, noted
@@ -324,6 +325,8 @@ def test_a_repository_that_was_made_anew_is_told(server, site, scratch):
     with pytest.raises(Refused, match="is gone") as refused:
         open_run(site(), Opening(run="anew", job="2"))
     assert "lakemark run open anew --repin" in refused.value.advice
+    with pytest.raises(Refused, match="is gone"):
+        resume(site(), "anew", to=site().home / "out")
     again = open_run(site(), Opening(run="anew", repin=True))
     assert again.data[0].commit == place.branches()["main"]
 

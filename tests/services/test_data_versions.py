@@ -9,6 +9,7 @@ from lakemark.errors import Denied, Misconfigured, NotFound, Refused, StoreUnava
 from lakemark.model.back.rollback_plan import Flags
 from lakemark.model.checkpoints.record import Evidence
 from lakemark.ports import Patience, Strength
+from lakemark.services.back.resume import resume
 from lakemark.services.back.rollback_request import plan, request
 from lakemark.services.data import note as data_note, pins
 from lakemark.services.data.observe import head_at, observe, stands_still
@@ -294,9 +295,15 @@ def test_a_repository_made_anew_is_said_with_the_command_that_goes_on(world):
     assert f"lakemark run open {RUN} --repin" in refused.value.advice
     with pytest.raises(Refused, match="is gone"):
         pins.require_data(world.site(), world.state())
+    lay = sorted(world.disk.walk(OUT))
+    with pytest.raises(Refused, match="is gone") as refused:
+        resume(world.site(), RUN, to=OUT, job="3")
+    assert f"lakemark run open {RUN} --repin" in refused.value.advice
+    assert sorted(world.disk.walk(OUT)) == lay, "nothing was moved before it was refused"
     again = world.repin()
     assert again.data[0].commit == world.data.head("data", "main")
     pins.require_data(world.site(), world.state())
+    assert resume(world.site(), RUN, to=OUT, job="3").data[0].commit == again.data[0].commit
 
 
 def test_a_server_that_is_away_does_not_say_that_data_is_gone(world):

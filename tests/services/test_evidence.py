@@ -1,6 +1,7 @@
 """What data a save was trained with: what its process had open, else ambiguous, never a guess."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -9,6 +10,7 @@ from lakemark.model.checkpoints.record import DataRef, Evidence
 from lakemark.model.ledger.entry import Attachments, Draft
 from lakemark.ports.site import Watched
 from lakemark.services.back.rollback_request import request
+from lakemark.services.health.status import Rules, problems_of
 from lakemark.services.runs.bind import bind, bind_run
 from lakemark.services.saves.commit import Commit, commit
 from tests.services.world import OUT, RUN, World
@@ -59,6 +61,30 @@ def test_an_unannounced_save_across_a_repin_is_ambiguous_and_no_target(world):
     bind(world.site(), RUN, world.at(100).record.id, data=f"data/{first}", reason="the log says so")
     assert data(world, 100) == [(first, Evidence.DECLARED)]
     assert request(world.site(), world.wish(100)).state == "requested"
+
+
+def test_status_says_at_the_first_ambiguous_save_what_it_may_be_and_what_to_type(world):
+    first, second = two_versions(world)
+    week = timedelta(days=7)
+
+    def said():
+        rules = Rules(now=world.clock(), rpo=week, idle_after=week, domains={}, copies=1, data=True)
+        return [one.next for one in problems_of(world.state(), rules)]
+
+    world.save(100)
+    world.sweep()
+    assert said() == []
+    world.repin()
+    world.save(200)
+    world.sweep()
+    either = " or ".join(f"data/{commit}" for commit in sorted([first, second]))
+    one = f"lakemark bind {world.at(200).record.id[:12]} --data {either} --reason …; the run's log says what it read"
+    assert said() == [one]
+    world.save(300)
+    world.sweep()
+    assert said() == [one.replace(world.at(200).record.id[:12], RUN)]
+    bind_run(world.site(), RUN, data=f"data/{second}", reason="the log says so")
+    assert said() == []
 
 
 def test_an_unannounced_save_before_any_repin_is_declared(world):

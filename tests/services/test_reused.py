@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.adapters.disk import file_identity as marks
 from lakemark.adapters.disk.file_identity import known_file
 from lakemark.adapters.node.files import LocalFiles
 from lakemark.adapters.node.journal import SqliteJournal
 from lakemark.ports import KnownFile
 from lakemark.services.node.sweep import sweep
 from tests.services.on_disk import Yard, plain
+from tests.support.restless import numbered_anew
 
 FIXED = 1_700_000_000
 UNTOLD = "TESTS_NO_BIRTH_TIMES"
@@ -169,24 +169,8 @@ def test_names_and_links_that_come_and_go_cost_one_reading(yard):
 
 @pytest.fixture
 def restless(monkeypatch):
-    """Every look at a file gives another inode, as FUSE does without `use_ino`."""
-    numbers = iter(range(10**6, 10**9))
-
-    def numbered(look):
-        def again(*args, **named):
-            found = look(*args, **named)
-            values = list(found)
-            values[1] = next(numbers)
-            return os.stat_result(values, {name: getattr(found, name) for name in dir(found) if name.startswith("st_")})
-
-        return again
-
-    marks.forget_mounts()
-    with monkeypatch.context() as patch:
-        for name in ("lstat", "fstat", "stat"):
-            patch.setattr(os, name, numbered(getattr(os, name)))
+    with numbered_anew(monkeypatch):
         yield
-    marks.forget_mounts()
 
 
 def test_such_a_mount_s_saves_are_kept_and_known_again(yard, restless):

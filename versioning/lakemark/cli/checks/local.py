@@ -44,6 +44,11 @@ def examinations(here: Session) -> Iterator[Examination]:
             advice="Make room, lower `min_free` of hot, or raise its `capacity`.",
         )
         yield Examination(name="checkpoint formats", run=_formats)
+        yield Examination(
+            name="inode numbers",
+            run=partial(_inodes, here),
+            advice="Nothing is lost by it; `-o use_ino`, where the file system knows it, spares the copies and readings.",
+        )
     for watched in here.settings.watch:
         yield Examination(
             name=f"landing {watched.path}",
@@ -169,6 +174,23 @@ def _space(here: Session) -> str:
         raise Incomplete(f"hot is full: {size(usage.free_bytes)} free, {used}", advice="Make room.")
     share = usage.file_system_free_share
     return f"{size(usage.free_bytes)} free on hot's file system" + ("" if share is None else f" ({share:.0%})")
+
+
+def _inodes(here: Session) -> str:
+    """Whether a file is found under the number that it had, where trainers save and in hot."""
+    from lakemark.services.saves.find import directories
+    from lakemark.site import inodes_stay
+
+    places = {tier.path for tier in here.settings.tiers.values() if tier.kind == "tree"}
+    for run in here.history.runs():
+        state = here.history.structure(run)
+        places |= set() if state.closed else set(directories(here.site, state))
+    # One that is not there is told of by others.
+    restless = [str(place) for place in sorted(places) if place.is_dir() and not inodes_stay(place)]
+    if restless:
+        what = f"{' and '.join(restless)}: the mount numbers its files anew at each look"
+        return Noted(f"{what}; saves are copied, and known by their times and contents")
+    return f"stay the same in {len(places)} place(s)"
 
 
 def _landing(here: Session, watched: Path) -> str:

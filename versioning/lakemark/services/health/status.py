@@ -30,6 +30,7 @@ _STUCK = (
     "work goes on meanwhile, and a service that is started anew tries it again."
 )
 _TROUBLES = 5
+_EITHER = 2
 _PLACE = "Mount it, or mend where lakemark.yaml says it is; `lakemark doctor` says more."
 
 
@@ -384,7 +385,12 @@ def _unbound(state: RunState, standing: Iterable[RecordState]) -> Iterator[Probl
         first = unknown[0].record
         what = f"of {len(unknown)} record(s) of {state.run} it is not known what data they were trained with"
         one = first.id[:12] if len(unknown) == 1 else state.run
-        advice = f"lakemark bind {one} --data REPOSITORY/COMMIT --reason …; the run's log says what it read"
+        maybe = sorted(
+            {f"{ref.repository}/{ref.commit}" for found in unknown for ref in found.record.data if ref.commit}
+        )
+        # By hand nobody finds the full ids at night; of more than two a list says nothing.
+        either = " or ".join(maybe) if 0 < len(maybe) <= _EITHER else "REPOSITORY/COMMIT"
+        advice = f"lakemark bind {one} --data {either} --reason …; the run's log says what it read"
         yield Problem(colour=AMBER, what=what, since=unknown[0].recorded_at, next=advice)
 
 
