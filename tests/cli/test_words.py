@@ -201,6 +201,20 @@ def test_status_says_where_prefects_page_and_password_are_and_how_to_end_the_ser
     assert lines[-1].endswith("--config lakemark.yaml down")
 
 
+def test_up_says_it_as_well(empty):
+    """With the data server alone, which starts at once; where Prefect is said by the same lines as in `status`."""
+    empty.ok("init", ".", "--profile", "laptop")
+    empty.settings("s3: seaweedfs", "s3: null")
+    empty.settings("prefect: server", "prefect: null")
+    keys = {"LAKEMARK_S3_ACCESS_KEY_ID": "a", "LAKEMARK_S3_SECRET_ACCESS_KEY": "b"}
+    try:
+        lines = empty("up", environ=keys).out.splitlines()
+        assert lines[-1].endswith("--config lakemark.yaml down")
+        assert empty("status").out.splitlines()[-1] == lines[-1]
+    finally:
+        empty("down")
+
+
 def screen(home, environ, *words):
     """What a terminal gets of the command, colours and all."""
     ours, theirs = pty.openpty()

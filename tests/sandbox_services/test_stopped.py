@@ -88,6 +88,21 @@ def test_a_demo_that_fails_says_where_to_look_and_ends_what_it_started(tmp_path,
             assert done.returncode in (0, 3), line + done.stderr
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_demo_that_keeps_its_services_says_where_prefect_is_how_to_open_it_and_how_to_end_them(
+    tmp_path, monkeypatch, keep
+):
+    monkeypatch.chdir(tmp_path)
+    stage = demo.Stage(home=tmp_path / "demo", say=print, environ={})
+    told = demo.look_around(stage, {"prefect-server": "http://127.0.0.1:4200"}, None, keep=keep)
+    wanted = [
+        "  # Prefect's page: http://127.0.0.1:4200",
+        "  # it asks for a password: the value of PREFECT_API_AUTH_STRING in demo/sandbox/credentials.env",
+    ]
+    assert [line for line in told if line.startswith("  #")] == (wanted if keep else [])
+    assert any(line.endswith(" --config demo/lakemark.yaml down") for line in told) is keep
+
+
 def pasted(told):
     return [line.strip() for line in told if line.startswith("  ") and not line.startswith("  #")]
 
