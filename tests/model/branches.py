@@ -6,9 +6,8 @@ from datetime import datetime
 from hashlib import sha256
 
 from lakemark.model.checkpoints.record import DataRef, Record, record_for
-from lakemark.model.entries.table import settled
+from lakemark.model.entries.table import KINDS, settled
 from lakemark.model.ledger.entry import SITE, Attachments, Draft, Entry, Means, Signer, Stamp
-from lakemark.model.ledger.measures import took
 from lakemark.model.ledger.requests import Requests
 from lakemark.model.values.canonical import canonical
 from lakemark.model.values.instants import to_text
@@ -36,17 +35,25 @@ FORK = {"timeline": 1, "step": 100, "record": FIRST.id}
 
 
 def _committed(record):
-    body = {"attempt": "a1", "supersedes": None, "conflicts_with": None, "linked": True, "source": "/out", **HOT}
-    body |= took("landed", 0.125, size_bytes=record.size_bytes)
-    return Draft(kind="committed", timeline=1, body=body, contents=Attachments(record=record), saved_at=record.saved_at)
+    body = {"attempt": "a1", "linked": True, "source": "/out", "notes": ["weights only"], **HOT}
+    body |= {"landed_seconds": 0.125, "size_bytes": record.size_bytes}
+    return _typed("committed", body, timeline=1, contents=Attachments(record=record), saved_at=record.saved_at)
 
 
 def _one(kind, record, *, reason=None, timeline=1, contents=None, **body):
-    return Draft(kind=kind, timeline=timeline, body=body, record=record.id, reason=reason, contents=contents)
+    return _typed(kind, body, timeline=timeline, record=record.id, reason=reason, contents=contents)
 
 
 def _run(kind, *, timeline=1, **body):
-    return Draft(kind=kind, timeline=timeline, body=body)
+    return _typed(kind, body, timeline=timeline)
+
+
+def _typed(kind, body, **more):
+    """As services write it: by the kind's own body, which must have all these keys."""
+    made = KINDS[kind]
+    names = {one.name.removesuffix("_") for one in dataclasses.fields(made.body)}
+    assert body.keys() <= names, body.keys() - names
+    return made.draft(made.body.from_json(body), **more)
 
 
 def _strange():
@@ -88,11 +95,10 @@ OF_RUN = [
     _run("part_sealed", **_PART),
     _run("part_replicated", **_PART, tier="warm"),
     *map(_committed, (FIRST, SECOND, THIRD)),
-    Draft(
-        kind="bound",
-        timeline=1,
-        body={"data": [ref.as_json() for ref in _BOUND.data]},
-        record=FIRST.id,
+    _one(
+        "bound",
+        FIRST,
+        data=[ref.as_json() for ref in _BOUND.data],
         contents=Attachments(record=_BOUND),
         reason="the log says so",
     ),
@@ -108,7 +114,8 @@ OF_RUN = [
         part=1,
         proof="read_back",
         verified_at=to_text(at(9)),
-        **took("replicated", 2.25, size_bytes=15),
+        replicated_seconds=2.25,
+        size_bytes=15,
     ),
     _run("verified", items=[{"record": FIRST.id, **WARM, "ok": True}], verified_at=to_text(at(10))),
     _run(
@@ -163,7 +170,7 @@ OF_RUN = [
     ),
     _one("unpruned", SECOND),
     _run("prune_requested", **_PRUNE, requester="ana@node-a", expires_at=to_text(at(48)), flow_run=None),
-    _run("prune_approved", **_PRUNE, by="bob@node-b", alone=False),
+    _run("prune_approved", prune="p1", digest="e" * 64, by="bob@node-b", alone=False),
     _run("prune_refused", prune="p2", by="bob@node-b", expired=True),
     _run("rollback_requested", **_ASKED, expires_at=to_text(at(48)), flow_run=None),
     dataclasses.replace(
@@ -199,7 +206,6 @@ OF_RUN = [
         job="18",
         directory="/out",
         fork=FORK,
-        moved_aside=["/out/step-200"],
         inferred=False,
     ),
     _one("replica_refused", SECOND, tier="cold", node=None, why="another file has its name there"),

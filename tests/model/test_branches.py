@@ -13,14 +13,16 @@ from tests.model.branches import RUN, UNKNOWN, line, plain, written
 from tests.model.building import GOLDEN, check_golden
 
 FILE = GOLDEN / "branches.jsonl"
+NULLS = GOLDEN / "branches-nulls.jsonl"
+"""The same as it was written when keys that say nothing were written, too."""
 NOT_ACTED_ON_YET = {
     RUN: {"part_sealed", "part_replicated", "prune_requested", "prune_approved", "prune_refused"},
     SITE: {"tier_moved"},
 }
 
 
-def rows():
-    return FILE.read_bytes().splitlines()
+def rows(file=FILE):
+    return file.read_bytes().splitlines()
 
 
 def read(row):
@@ -28,8 +30,8 @@ def read(row):
     return parsed(canonical(value["entry"]), None if value["record"] is None else canonical(value["record"]))
 
 
-def branch(name):
-    return [(entry, contents) for entry, contents in map(read, rows()) if entry.branch == name]
+def branch(name, file=FILE):
+    return [(entry, contents) for entry, contents in map(read, rows(file)) if entry.branch == name]
 
 
 def test_every_entry_is_written_as_it_was():
@@ -87,6 +89,13 @@ def test_a_run_s_branch_adds_up():
     assert set(state.unknown) - {UNKNOWN} == NOT_ACTED_ON_YET[RUN]
     assert all(state.requests.of(entry.request) == [entry.sequence] for entry, _ in branch(RUN))
     check_golden("branches-run.json", plain(state))
+
+
+def test_what_is_absent_says_the_same_as_null():
+    assert plain(fold(RUN, branch(RUN, NULLS))) == plain(fold(RUN, branch(RUN)))
+    of_site = [plain(fold_site(entry for entry, _ in branch(SITE, file))) for file in (NULLS, FILE)]
+    assert of_site[0] == of_site[1]
+    assert any(None in entry.body.values() for entry, _ in branch(RUN, NULLS))
 
 
 def test_the_site_s_branch_adds_up():

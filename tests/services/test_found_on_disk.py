@@ -586,7 +586,7 @@ def test_a_tree_whose_commit_is_under_way_is_left_alone(yard):
     done = commit(yard.site(progress=Meanwhile()), Commit(path=path, run=RUN, step=10))
     assert (said, seen) == ([], [set()])
     assert set(yard.state().records) == {done.record.id} == yard.in_hot()
-    assert layout.committed(yard.site(), yard.at(10))["source"] == str(path)
+    assert layout.committed(yard.site(), yard.at(10)).source == str(path)
 
 
 def test_what_a_dead_commit_left_is_the_record_it_would_have_been(yard):
@@ -602,13 +602,10 @@ def test_what_a_dead_commit_left_is_the_record_it_would_have_been(yard):
         bodies.append(layout.committed(yard.site(), yard.at(step)))
     adopted, whole = bodies
     # What is said once of a run, is said with its first save.
-    assert (
-        [one for one in adopted["notes"] if one in whole["notes"]] == whole["notes"] == ["weights only: not resumable"]
-    )
-    adopted["notes"] = whole["notes"]
-    again = {"source": str(yard.out / "deep" / "checkpoint-10"), "size_bytes": adopted["size_bytes"]}
-    assert adopted == {**whole, **again}
-    assert whole["notes"]
+    assert whole.notes == ("weights only: not resumable",)
+    assert set(whole.notes) < set(adopted.notes or ())
+    source = str(yard.out / "deep" / "checkpoint-10")
+    assert adopted == replace(whole, notes=adopted.notes, source=source, size_bytes=adopted.size_bytes)
     first, second = (yard.at(step).record for step in (10, 11))
     assert (first.metrics, first.attempt, first.data) == (second.metrics, second.attempt, second.data)
     placed = layout.layout_of(yard.site(), yard.state(), yard.at(10), to=yard.out)

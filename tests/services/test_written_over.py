@@ -9,7 +9,7 @@ import pytest
 
 from lakemark.adapters.hot.store import TreeStore
 from lakemark.ports import Quiet
-from lakemark.services.saves.layout import committed, notes_of
+from lakemark.services.saves.layout import committed
 from lakemark.trainer import Ranks, Run
 from tests.formats.builders import save, torch_zip
 from tests.services.on_disk import RUN, hf, plain
@@ -74,7 +74,7 @@ def test_a_path_replaced_by_rename_is_the_step_that_its_file_says(trainer, yard)
     fresh.rename(path)
     (done,) = yard.sweep().committed
     assert (done.record.step, done.record.metrics) == (16, {})
-    (note,) = (note for note in notes_of(committed(yard.site(), yard.at(16))) if "step 8" in note)
+    (note,) = (note for note in committed(yard.site(), yard.at(16)).notes or () if "step 8" in note)
     assert note == "step 8 was overwritten before it was committed (epoch=1.ckpt was written again)"
     assert trainer.waiting == []
     assert yard.sweep().committed == []

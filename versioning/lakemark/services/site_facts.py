@@ -9,6 +9,9 @@ from datetime import timedelta
 from hashlib import sha256
 
 from lakemark.errors import LakemarkError
+from lakemark.model.entries.founded import FOUNDED, FoundedBody
+from lakemark.model.entries.nodes import NODE_SEEN, NodeSeenBody
+from lakemark.model.entries.site_wide import POLICY_SET, PolicySetBody
 from lakemark.model.heartbeat import Heartbeat
 from lakemark.model.ledger.entry import LEVEL, Draft
 from lakemark.model.ledger.site import SiteState
@@ -27,7 +30,7 @@ def found_site(site: Site) -> bool:
         require_writable(state)
         if state.id is not None:
             return None
-        return Draft(kind="founded", body={"id": identity, "site": site.name})
+        return FOUNDED.draft(FoundedBody(id=identity, site=site.name))
 
     # Asked before it is appended: this comes by in each sweep.
     if site.ledger.site().id is not None:
@@ -82,7 +85,7 @@ def _set_policy(site: Site) -> bool:
         require_writable(state)
         if state.policies and state.policies[-1].policy == policy:
             return None
-        return Draft(kind="policy_set", body={"policy": policy, "text": text})
+        return POLICY_SET.draft(PolicySetBody(policy=policy, text=text))
 
     known = site.ledger.site()
     if known.policies and known.policies[-1].policy == policy:
@@ -93,12 +96,7 @@ def _set_policy(site: Site) -> bool:
 
 
 def _see_node(site: Site) -> None:
-    body: dict[str, JSON] = {
-        "node": site.node,
-        "version": site.version,
-        "level": LEVEL,
-        "address": site.address,
-    }
+    body = NodeSeenBody(node=site.node, version=site.version, level=LEVEL, address=site.address)
 
     def told(state: SiteState) -> bool:
         seen = state.nodes.get(site.node)
@@ -112,7 +110,7 @@ def _see_node(site: Site) -> None:
         require_writable(state)
         if told(state):
             return None
-        return Draft(kind="node_seen", body=body)
+        return NODE_SEEN.draft(body)
 
     known = site.ledger.site()
     if not told(known):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Final
 
 from lakemark.model.entries.kind import Data, EntryBody, Kind, leave
 from lakemark.model.ledger.entry import Entry, Means
 from lakemark.model.ledger.run import Attempt, Cause, Fork, RunState
+from lakemark.model.values.codec import LEFT_OUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,7 @@ class ResumedBody(AttemptBody):
     fork: Annotated[Fork | None, "null: the timeline goes on"] = None
     inferred: bool = False
     accepted_gaps: tuple[str, ...] | None = None
+    recovered: bool = field(default=False, metadata=LEFT_OUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +81,8 @@ def _ended(state: RunState, entry: Entry, body: AttemptEndedBody) -> None:
         state.attempts[found.id] = replace(found, ended_at=at, cause=cause)
 
 
-KINDS = (
-    Kind(name="attempt", body=AttemptBody, on_run=_attempt),
-    Kind(name="attempt_ended", body=AttemptEndedBody, on_run=_ended, unknown_means=Means.IGNORE),
-    Kind(name="resumed", body=ResumedBody, on_run=_resumed),
-)
+ATTEMPT: Final = Kind(name="attempt", body=AttemptBody, on_run=_attempt)
+ATTEMPT_ENDED: Final = Kind(name="attempt_ended", body=AttemptEndedBody, on_run=_ended, unknown_means=Means.IGNORE)
+RESUMED: Final = Kind(name="resumed", body=ResumedBody, on_run=_resumed)
+
+KINDS: Final = (ATTEMPT, ATTEMPT_ENDED, RESUMED)

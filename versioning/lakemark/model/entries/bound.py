@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from lakemark.model.checkpoints.record import Record
 from lakemark.model.entries.kind import Data, EntryBody, Kind, change, interval
@@ -43,20 +44,20 @@ def _of_the_run(entry: Entry) -> bool:
     return entry.record is None
 
 
-KINDS = (
-    Kind(
-        name="bound",
-        body=BoundBody,
-        with_record=_bound,
-        of_records=True,
-        of_run_too=_of_the_run,
-        note="its record.json is the record with that data. Without a record: what the run reads from now on, at_step",
-    ),
-    Kind(
-        name="metric_added",
-        body=MetricAddedBody,
-        with_record=_metric_added,
-        of_records=True,
-        note="its record.json is the record with them",
-    ),
+BOUND: Final = Kind(
+    name="bound",
+    body=BoundBody,
+    with_record=_bound,
+    of_records=True,
+    of_run_too=_of_the_run,
+    note="its record.json is the record with that data. Without a record: what the run reads from now on, at_step",
 )
+METRIC_ADDED: Final = Kind(
+    name="metric_added",
+    body=MetricAddedBody,
+    with_record=_metric_added,
+    of_records=True,
+    note="its record.json is the record with them",
+)
+
+KINDS: Final = (BOUND, METRIC_ADDED)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Final
 
 from lakemark.model.checkpoints.record import Record
 from lakemark.model.entries.kind import Bytes, EntryBody, Kind, Told, change
 from lakemark.model.ledger.entry import Entry
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
-from lakemark.model.values.codec import PASSED_OVER, Size
+from lakemark.model.values.codec import LEFT_OUT, PASSED_OVER, Size
 from lakemark.model.values.fields import shared
 
 
@@ -29,7 +29,8 @@ class CommittedBody(EntryBody):
     linked: bool = False
     source: Annotated[str | None, "where it lay", PASSED_OVER] = None
     directory: Annotated[str | None, "watched", PASSED_OVER] = None
-    recovered: bool = False
+    recovered: bool = field(default=False, metadata=LEFT_OUT)
+    notes: Annotated[tuple[str, ...] | None, "what people should know of it", PASSED_OVER] = None
     saved_seconds: Told = None
     landed_seconds: Told = None
     size_bytes: Bytes = None
@@ -73,8 +74,8 @@ def _committed(state: RunState, entry: Entry, body: CommittedBody, record: Recor
     change(state, record.supersedes, superseded_by=record.id)
 
 
-KINDS = (
-    Kind(name="part_sealed", body=PartSealedBody, note="reserved for checkpoints in parts"),
-    Kind(name="part_replicated", body=PartReplicatedBody, note="reserved"),
-    Kind(name="committed", body=CommittedBody, with_record=_committed, of_records=True),
-)
+PART_SEALED: Final = Kind(name="part_sealed", body=PartSealedBody, note="reserved for checkpoints in parts")
+PART_REPLICATED: Final = Kind(name="part_replicated", body=PartReplicatedBody, note="reserved")
+COMMITTED: Final = Kind(name="committed", body=CommittedBody, with_record=_committed, of_records=True)
+
+KINDS: Final = (PART_SEALED, PART_REPLICATED, COMMITTED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from lakemark.model.entries.kind import EntryBody, Kind, OnBranch
 from lakemark.model.ledger.entry import Entry, Means
@@ -72,15 +72,15 @@ def _observed(state: SiteState, entry: Entry, body: BranchObservedBody) -> None:
     state.heads[key] = [*state.heads.get(key, ()), seen]
 
 
-KINDS = (
-    Kind(
-        name="branch_observed",
-        body=BranchObservedBody,
-        branch=OnBranch.SITE,
-        on_site=_observed,
-        unknown_means=Means.IGNORE,
-    ),
-    Kind(name="pinned", body=PinnedBody, branch=OnBranch.SITE, on_site=_pinned),
-    Kind(name="unpinning", body=UnpinnedBody, branch=OnBranch.SITE, on_site=_unpinned),
-    Kind(name="unpinned", body=UnpinnedBody, branch=OnBranch.SITE, on_site=_unpinned),
+BRANCH_OBSERVED: Final = Kind(
+    name="branch_observed",
+    body=BranchObservedBody,
+    branch=OnBranch.SITE,
+    on_site=_observed,
+    unknown_means=Means.IGNORE,
 )
+PINNED: Final = Kind(name="pinned", body=PinnedBody, branch=OnBranch.SITE, on_site=_pinned)
+UNPINNING: Final = Kind(name="unpinning", body=UnpinnedBody, branch=OnBranch.SITE, on_site=_unpinned)
+UNPINNED: Final = Kind(name="unpinned", body=UnpinnedBody, branch=OnBranch.SITE, on_site=_unpinned)
+
+KINDS: Final = (BRANCH_OBSERVED, PINNED, UNPINNING, UNPINNED)

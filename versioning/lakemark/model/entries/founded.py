@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from lakemark.model.entries.kind import EntryBody, Kind, OnBranch
 from lakemark.model.ledger.entry import Entry, Means
@@ -32,14 +32,14 @@ def _founded(state: SiteState, _entry: Entry, body: FoundedBody) -> None:
         state.id, state.name = ledger_id(body.id), body.site or None
 
 
-KINDS = (
-    Kind(name="founded", body=FoundedBody, branch=OnBranch.SITE, on_site=_founded),
-    Kind(
-        name="ledger_recovered",
-        body=LedgerRecoveredBody,
-        branch=OnBranch.BOTH,
-        history=True,
-        unknown_means=Means.IGNORE,
-        note="its commit has the copies that it took in as further parents",
-    ),
+FOUNDED: Final = Kind(name="founded", body=FoundedBody, branch=OnBranch.SITE, on_site=_founded)
+LEDGER_RECOVERED: Final = Kind(
+    name="ledger_recovered",
+    body=LedgerRecoveredBody,
+    branch=OnBranch.BOTH,
+    history=True,
+    unknown_means=Means.IGNORE,
+    note="its commit has the copies that it took in as further parents",
 )
+
+KINDS: Final = (FOUNDED, LEDGER_RECOVERED)

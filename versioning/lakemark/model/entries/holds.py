@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from lakemark.model.entries.kind import EntryBody, Kind, Nothing, change
 from lakemark.model.ledger.entry import Entry
@@ -24,7 +24,7 @@ def _released_hold(state: RunState, entry: Entry, _body: Nothing) -> None:
     change(state, entry.record, held=None, held_until=None)
 
 
-KINDS = (
-    Kind(name="held", body=HeldBody, on_run=_held, of_records=True),
-    Kind(name="released_hold", body=Nothing, on_run=_released_hold, of_records=True),
-)
+HELD: Final = Kind(name="held", body=HeldBody, on_run=_held, of_records=True)
+RELEASED_HOLD: Final = Kind(name="released_hold", body=Nothing, on_run=_released_hold, of_records=True)
+
+KINDS: Final = (HELD, RELEASED_HOLD)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 from lakemark.model.checkpoints.record import DataRef, Record
-from lakemark.model.ledger.entry import Entry, Means
+from lakemark.model.ledger.entry import Attachments, Draft, Entry, Means
 from lakemark.model.ledger.run import Fork, Interval, Place, RunState, Timeline
 from lakemark.model.ledger.site import SiteState
 from lakemark.model.values.canonical import JSON
@@ -25,8 +26,8 @@ class OnBranch(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EntryBody(Coded, what="a body"):
-    """What an entry says, each key with a default: whoever writes may leave out what it does not know."""
+class EntryBody(Coded, what="a body", sparse=True):
+    """What an entry says, each key with a default: what is not known, or is none, is not written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,29 @@ class Kind(Generic[B]):
     of_run_too: Callable[[Entry], bool] | None = None
     note: str = ""
 
+    def draft(
+        self,
+        body: B,
+        *,
+        timeline: int = 0,
+        record: str | None = None,
+        contents: Attachments | None = None,
+        saved_at: datetime | None = None,
+        reason: str | None = None,
+        joins: tuple[str, ...] = (),
+    ) -> Draft:
+        """An entry of this kind, as it is asked of the ledger. timeline: 0 on the site's branch."""
+        return Draft(
+            kind=self.name,
+            timeline=timeline,
+            body=body.as_json(),
+            record=record,
+            contents=contents,
+            saved_at=saved_at,
+            reason=reason,
+            joins=joins,
+        )
+
 
 def _reference(value: JSON) -> DataRef:
     # Bodies of the first version did not say the kind: it was always data of lakeFS.
@@ -80,7 +104,7 @@ Nodes: TypeAlias = Annotated[str | None, "null: shared"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordItem(Coded, what="an item"):
+class RecordItem(Coded, what="an item", sparse=True):
     """A record, in a body that is about many."""
 
     record: str | None = None

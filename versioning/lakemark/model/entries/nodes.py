@@ -41,14 +41,14 @@ def _retired(state: SiteState, _entry: Entry, body: NodeRetiredBody) -> None:
     state.retired_nodes.add(body.node)
 
 
-KINDS = (
-    Kind(
-        name="node_seen",
-        body=NodeSeenBody,
-        branch=OnBranch.SITE,
-        on_site=_seen,
-        unknown_means=Means.IGNORE,
-        note="only when one of them is another than before",
-    ),
-    Kind(name="node_retired", body=NodeRetiredBody, branch=OnBranch.SITE, on_site=_retired),
+NODE_SEEN: Final = Kind(
+    name="node_seen",
+    body=NodeSeenBody,
+    branch=OnBranch.SITE,
+    on_site=_seen,
+    unknown_means=Means.IGNORE,
+    note="only when one of them is another than before",
 )
+NODE_RETIRED: Final = Kind(name="node_retired", body=NodeRetiredBody, branch=OnBranch.SITE, on_site=_retired)
+
+KINDS: Final = (NODE_SEEN, NODE_RETIRED)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Final
 
 from lakemark.model.entries.kind import Data, EntryBody, Kind, Nothing, interval
 from lakemark.model.ledger.entry import Entry
 from lakemark.model.ledger.run import RunState, Timeline
-from lakemark.model.values.codec import Size
+from lakemark.model.values.codec import LEFT_OUT, Size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,7 @@ class OpenedBody(EntryBody):
     watch: Annotated[Mapping[str, str], "node: directory"] = field(default_factory=dict)
     needs_no: tuple[str, ...] = ()
     at_step: Annotated[Size | None, "from the second on: a re-pin, a new interval"] = None
+    recovered: bool = field(default=False, metadata=LEFT_OUT)
 
 
 def _opened(state: RunState, entry: Entry, body: OpenedBody) -> None:
@@ -44,8 +45,8 @@ def _reopened(state: RunState, _entry: Entry, _body: Nothing) -> None:
     state.closed, state.closed_at = False, None
 
 
-KINDS = (
-    Kind(name="opened", body=OpenedBody, on_run=_opened),
-    Kind(name="closed", body=Nothing, on_run=_closed),
-    Kind(name="reopened", body=Nothing, on_run=_reopened),
-)
+OPENED: Final = Kind(name="opened", body=OpenedBody, on_run=_opened)
+CLOSED: Final = Kind(name="closed", body=Nothing, on_run=_closed)
+REOPENED: Final = Kind(name="reopened", body=Nothing, on_run=_reopened)
+
+KINDS: Final = (OPENED, CLOSED, REOPENED)

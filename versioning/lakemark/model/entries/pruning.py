@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from lakemark.model.entries.kind import EntryBody, Kind, Nothing, RecordItem, change
 from lakemark.model.ledger.entry import Entry, Means
@@ -73,10 +73,10 @@ def _unpruned(state: RunState, entry: Entry, _body: Nothing) -> None:
     change(state, entry.record, pruned=None, pruned_at=None, thinned=False)
 
 
-KINDS = (
-    Kind(name="pruned", body=PrunedBody, on_run=_pruned, of_records=True),
-    Kind(name="unpruned", body=Nothing, on_run=_unpruned, of_records=True),
-    Kind(name="prune_requested", body=PruneRequestedBody, unknown_means=Means.IGNORE),
-    Kind(name="prune_approved", body=PruneApprovedBody, unknown_means=Means.IGNORE),
-    Kind(name="prune_refused", body=PruneRefusedBody, unknown_means=Means.IGNORE),
-)
+PRUNED: Final = Kind(name="pruned", body=PrunedBody, on_run=_pruned, of_records=True)
+UNPRUNED: Final = Kind(name="unpruned", body=Nothing, on_run=_unpruned, of_records=True)
+PRUNE_REQUESTED: Final = Kind(name="prune_requested", body=PruneRequestedBody, unknown_means=Means.IGNORE)
+PRUNE_APPROVED: Final = Kind(name="prune_approved", body=PruneApprovedBody, unknown_means=Means.IGNORE)
+PRUNE_REFUSED: Final = Kind(name="prune_refused", body=PruneRefusedBody, unknown_means=Means.IGNORE)
+
+KINDS: Final = (PRUNED, UNPRUNED, PRUNE_REQUESTED, PRUNE_APPROVED, PRUNE_REFUSED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from lakemark.model.entries.kind import EntryBody, Kind, OnBranch, RecordItem, change, named
 from lakemark.model.ledger.entry import Entry
@@ -62,15 +62,19 @@ def _data_lifted(state: SiteState, _entry: Entry, body: DataCommitBody) -> None:
     state.bad_data.pop((body.repository, body.commit), None)
 
 
-KINDS = (
-    Kind(name="quarantined", body=QuarantinedBody, on_run=_quarantined, of_records=True),
-    Kind(
-        name="quarantine_lifted",
-        body=QuarantinedBody,
-        on_run=_lifted,
-        of_records=True,
-        note="of many, only what that data quarantine had led to",
-    ),
-    Kind(name="data_quarantined", body=DataCommitBody, branch=OnBranch.SITE, on_site=_data_quarantined),
-    Kind(name="data_quarantine_lifted", body=DataCommitBody, branch=OnBranch.SITE, on_site=_data_lifted),
+QUARANTINED: Final = Kind(name="quarantined", body=QuarantinedBody, on_run=_quarantined, of_records=True)
+QUARANTINE_LIFTED: Final = Kind(
+    name="quarantine_lifted",
+    body=QuarantinedBody,
+    on_run=_lifted,
+    of_records=True,
+    note="of many, only what that data quarantine had led to",
 )
+DATA_QUARANTINED: Final = Kind(
+    name="data_quarantined", body=DataCommitBody, branch=OnBranch.SITE, on_site=_data_quarantined
+)
+DATA_QUARANTINE_LIFTED: Final = Kind(
+    name="data_quarantine_lifted", body=DataCommitBody, branch=OnBranch.SITE, on_site=_data_lifted
+)
+
+KINDS: Final = (QUARANTINED, QUARANTINE_LIFTED, DATA_QUARANTINED, DATA_QUARANTINE_LIFTED)

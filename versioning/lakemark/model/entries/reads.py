@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from lakemark.model.entries.kind import Bytes, EntryBody, Kind, RecordItem, ReplicaItem, Told, change
 from lakemark.model.ledger.entry import Entry, Means
@@ -49,7 +49,7 @@ class DrilledBody(EntryBody):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestoredFrom(Coded, what="a source"):
+class RestoredFrom(Coded, what="a source", sparse=True):
     tier: str | None = None
     node: str | None = None
     files: Size | None = None
@@ -91,8 +91,8 @@ def _drilled(state: RunState, entry: Entry, body: DrilledBody) -> None:
             state.drills[item.tier] = entry.recorded_at
 
 
-KINDS = (
-    Kind(name="verified", body=VerifiedBody, on_run=_verified, of_records=True),
-    Kind(name="drilled", body=DrilledBody, on_run=_drilled, unknown_means=Means.IGNORE),
-    Kind(name="restored", body=RestoredBody, history=True, unknown_means=Means.IGNORE),
-)
+VERIFIED: Final = Kind(name="verified", body=VerifiedBody, on_run=_verified, of_records=True)
+DRILLED: Final = Kind(name="drilled", body=DrilledBody, on_run=_drilled, unknown_means=Means.IGNORE)
+RESTORED: Final = Kind(name="restored", body=RestoredBody, history=True, unknown_means=Means.IGNORE)
+
+KINDS: Final = (VERIFIED, DRILLED, RESTORED)

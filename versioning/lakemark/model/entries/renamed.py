@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Final
 
 from lakemark.model.entries.kind import EntryBody, Kind, Nodes, OnBranch, RecordItem, change
 from lakemark.model.ledger.entry import Entry
@@ -92,22 +92,22 @@ def _always(_entry: Entry) -> bool:
     return True
 
 
-KINDS = (
-    Kind(
-        name="tier_renamed",
-        body=TierRenamedBody,
-        branch=OnBranch.BOTH,
-        on_run=_tier_of_run,
-        on_site=_tier_of_site,
-        of_records=True,
-    ),
-    Kind(
-        name="node_renamed",
-        body=NodeRenamedBody,
-        branch=OnBranch.BOTH,
-        on_run=_node_of_run,
-        on_site=_node_of_site,
-        of_records=True,
-        of_run_too=_always,  # where it watches follows, too
-    ),
+TIER_RENAMED: Final = Kind(
+    name="tier_renamed",
+    body=TierRenamedBody,
+    branch=OnBranch.BOTH,
+    on_run=_tier_of_run,
+    on_site=_tier_of_site,
+    of_records=True,
 )
+NODE_RENAMED: Final = Kind(
+    name="node_renamed",
+    body=NodeRenamedBody,
+    branch=OnBranch.BOTH,
+    on_run=_node_of_run,
+    on_site=_node_of_site,
+    of_records=True,
+    of_run_too=_always,  # where it watches follows, too
+)
+
+KINDS: Final = (TIER_RENAMED, NODE_RENAMED)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from lakemark.model.entries.kind import Bytes, EntryBody, Kind, Nodes, ReplicaItem, Told, change
 from lakemark.model.ledger.entry import Entry, Means
 from lakemark.model.ledger.run import Place, Replica, RunState
-from lakemark.model.values.codec import Size
+from lakemark.model.values.codec import LEFT_OUT, Size
 from lakemark.model.values.fields import shared
 
 
@@ -32,7 +32,7 @@ class ReplicatedBody(_At):
     written_bytes: Bytes = None
     replicated_seconds: Told = None
     size_bytes: Bytes = None
-    recovered: bool = False
+    recovered: bool = field(default=False, metadata=LEFT_OUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,28 +104,28 @@ def _data_lost(state: RunState, entry: Entry, body: DataLostBody) -> None:
             change(state, item.record, replicas=left, lost=item.why or entry.reason or "lost")
 
 
-KINDS = (
-    Kind(
-        name="replicated",
-        body=ReplicatedBody,
-        on_run=_replicated,
-        of_records=True,
-        note="objects.json: file digest -> object name",
-    ),
-    Kind(
-        name="replica_refused",
-        body=ReplicaRefusedBody,
-        on_run=_refused,
-        of_records=True,
-        unknown_means=Means.IGNORE,
-        note="the place can't hold it as it is; nobody tries again until somebody asks for it",
-    ),
-    Kind(name="released", body=ReleasedBody, on_run=_released, of_records=True),
-    Kind(
-        name="data_lost",
-        body=DataLostBody,
-        on_run=_data_lost,
-        of_records=True,
-        note="replicas that are gone, each the last sound one of its record",
-    ),
+REPLICATED: Final = Kind(
+    name="replicated",
+    body=ReplicatedBody,
+    on_run=_replicated,
+    of_records=True,
+    note="objects.json: file digest -> object name",
 )
+REPLICA_REFUSED: Final = Kind(
+    name="replica_refused",
+    body=ReplicaRefusedBody,
+    on_run=_refused,
+    of_records=True,
+    unknown_means=Means.IGNORE,
+    note="the place can't hold it as it is; nobody tries again until somebody asks for it",
+)
+RELEASED: Final = Kind(name="released", body=ReleasedBody, on_run=_released, of_records=True)
+DATA_LOST: Final = Kind(
+    name="data_lost",
+    body=DataLostBody,
+    on_run=_data_lost,
+    of_records=True,
+    note="replicas that are gone, each the last sound one of its record",
+)
+
+KINDS: Final = (REPLICATED, REPLICA_REFUSED, RELEASED, DATA_LOST)

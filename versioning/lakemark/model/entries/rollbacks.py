@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from lakemark.model.entries.kind import Data, EntryBody, Kind, interval, leave
 from lakemark.model.ledger.entry import Entry, Means
@@ -124,17 +124,17 @@ def _branch_moved(state: RunState, _entry: Entry, body: BranchMovedBody) -> None
         state.rollbacks[request.id] = replace(request, moves=(*request.moves, *body.moves))
 
 
-KINDS = (
-    Kind(name="rollback_requested", body=RollbackRequestedBody, on_run=_requested),
-    Kind(name="rollback_approved", body=RollbackApprovedBody, on_run=_approved),
-    Kind(name="rollback_refused", body=RollbackRefusedBody, on_run=_refused),
-    Kind(
-        name="rollback_reviewed",
-        body=RollbackReviewedBody,
-        on_run=_reviewed,
-        unknown_means=Means.IGNORE,
-        note="one that was approved alone was looked at by day",
-    ),
-    Kind(name="rolled_back", body=RolledBackBody, on_run=_rolled_back),
-    Kind(name="branch_moved", body=BranchMovedBody, on_run=_branch_moved, unknown_means=Means.IGNORE),
+ROLLBACK_REQUESTED: Final = Kind(name="rollback_requested", body=RollbackRequestedBody, on_run=_requested)
+ROLLBACK_APPROVED: Final = Kind(name="rollback_approved", body=RollbackApprovedBody, on_run=_approved)
+ROLLBACK_REFUSED: Final = Kind(name="rollback_refused", body=RollbackRefusedBody, on_run=_refused)
+ROLLBACK_REVIEWED: Final = Kind(
+    name="rollback_reviewed",
+    body=RollbackReviewedBody,
+    on_run=_reviewed,
+    unknown_means=Means.IGNORE,
+    note="one that was approved alone was looked at by day",
 )
+ROLLED_BACK: Final = Kind(name="rolled_back", body=RolledBackBody, on_run=_rolled_back)
+BRANCH_MOVED: Final = Kind(name="branch_moved", body=BranchMovedBody, on_run=_branch_moved, unknown_means=Means.IGNORE)
+
+KINDS: Final = (ROLLBACK_REQUESTED, ROLLBACK_APPROVED, ROLLBACK_REFUSED, ROLLBACK_REVIEWED, ROLLED_BACK, BRANCH_MOVED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import Annotated
+from typing import Annotated, Final
 
 from lakemark.model.entries.kind import EntryBody, Kind, OnBranch
 from lakemark.model.ledger.entry import Entry, Means
@@ -51,8 +51,8 @@ def _muted(state: SiteState, entry: Entry, body: MutedBody) -> None:
     state.muted[body.problem] = Muted(until=body.until, by=entry.actor, reason=entry.reason, muted_at=entry.recorded_at)
 
 
-KINDS = (
-    Kind(name="alias_set", body=AliasSetBody, branch=OnBranch.SITE, on_site=_alias_set),
-    Kind(name="policy_set", body=PolicySetBody, branch=OnBranch.SITE, on_site=_policy_set),
-    Kind(name="muted", body=MutedBody, branch=OnBranch.SITE, on_site=_muted, unknown_means=Means.IGNORE),
-)
+ALIAS_SET: Final = Kind(name="alias_set", body=AliasSetBody, branch=OnBranch.SITE, on_site=_alias_set)
+POLICY_SET: Final = Kind(name="policy_set", body=PolicySetBody, branch=OnBranch.SITE, on_site=_policy_set)
+MUTED: Final = Kind(name="muted", body=MutedBody, branch=OnBranch.SITE, on_site=_muted, unknown_means=Means.IGNORE)
+
+KINDS: Final = (ALIAS_SET, POLICY_SET, MUTED)

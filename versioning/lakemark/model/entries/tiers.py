@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from lakemark.model.entries.kind import EntryBody, Kind, OnBranch
 from lakemark.model.ledger.entry import Entry
@@ -49,13 +50,15 @@ def _retired(state: SiteState, _entry: Entry, body: TierRetiredBody) -> None:
         state.tiers[seen.name] = replace(seen, retired=True)
 
 
-KINDS = (
-    Kind(name="tier_registered", body=TierRegisteredBody, branch=OnBranch.SITE, on_site=_registered),
-    Kind(name="tier_retired", body=TierRetiredBody, branch=OnBranch.SITE, on_site=_retired),
-    Kind(
-        name="tier_moved",
-        body=TierMovedBody,
-        branch=OnBranch.SITE,
-        note="its place is another; nothing there counts until it was read again",
-    ),
+TIER_REGISTERED: Final = Kind(
+    name="tier_registered", body=TierRegisteredBody, branch=OnBranch.SITE, on_site=_registered
 )
+TIER_RETIRED: Final = Kind(name="tier_retired", body=TierRetiredBody, branch=OnBranch.SITE, on_site=_retired)
+TIER_MOVED: Final = Kind(
+    name="tier_moved",
+    body=TierMovedBody,
+    branch=OnBranch.SITE,
+    note="its place is another; nothing there counts until it was read again",
+)
+
+KINDS: Final = (TIER_REGISTERED, TIER_RETIRED, TIER_MOVED)

@@ -33,12 +33,10 @@ class Measure:
     node: str
 
 
-def took(work: str, seconds: float, *, size_bytes: int) -> dict[str, JSON]:
-    """The fields that say so. Raises ValueError for a work that is none of `WORKS`."""
-    if work not in WORKS:
-        raise ValueError(f"{work!r} is none of {', '.join(WORKS)}")
-    # A clock that somebody else handed in may stand still; to the millisecond is finer than anybody plans.
-    return {f"{work}_seconds": round(min(max(seconds, 0.0), MOST_SECONDS), 3), "size_bytes": size_bytes}
+def told(seconds: float) -> float:
+    """How long something took, as an entry says it: 0 to `MOST_SECONDS`, to the millisecond, finer than anybody plans."""
+    # A clock that somebody else handed in may stand still, or go back.
+    return round(min(max(seconds, 0.0), MOST_SECONDS), 3)
 
 
 def measures(entry: Entry) -> Iterator[Measure]:

@@ -79,18 +79,24 @@ Digest: TypeAlias = Annotated[str, digest]
 
 
 class Coded:
-    """A dataclass that is a JSON object. what: how it is called in errors. document: its `format`, checked and written."""
+    """A dataclass that is a JSON object. what: how it is called in errors. document: its `format`, checked and written.
+
+    sparse: what is null or empty by default is not written where it is so; also in classes derived from it.
+    """
 
     __slots__ = ()
     _what: ClassVar[str] = "it"
     _document: ClassVar[str | None] = None
+    _sparse: ClassVar[bool] = False
 
-    def __init_subclass__(cls, *, what: str = "", document: str = "") -> None:
+    def __init_subclass__(cls, *, what: str = "", document: str = "", sparse: bool = False) -> None:
         # With slots the class is made a second time, without these: then they lie in it already.
         if what:
             cls._what = what
         if document:
             cls._document = document
+        if sparse:
+            cls._sparse = True
 
     def as_json(self) -> dict[str, JSON]:
         return write(self)
@@ -148,7 +154,7 @@ class _Plan:
             self.readers[key] = (one.name, _plain(hints[one.name]), form.read)
             # A word of ours may stand where any text may.
             writer = str if isinstance(one.default, StrEnum) else form.write
-            if one.metadata.get("left_out"):
+            if one.metadata.get("left_out") or (getattr(cls, "_sparse", False) and _is_blank(one)):
                 self.sparse.append((key, one.name, writer, _default(one)))
             else:
                 self.always.append((key, one.name, writer))
@@ -191,7 +197,7 @@ class _Plan:
         for key, name, writer, default in self.sparse:
             one = getattr(value, name)
             if one != default:
-                said[key] = one if writer is None else writer(one)
+                said[key] = one if writer is None or one is None else writer(one)
         if self.keeps:
             # Fields of a newer version are written back as they were read.
             said |= value.extra
@@ -215,6 +221,11 @@ def _is_bare(field: Field[Any]) -> bool:
 
 def _default(field: Field[Any]) -> Any:  # noqa: ANN401 - of any type
     return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _is_blank(field: Field[Any]) -> bool:
+    """Whether its default says nothing: null, or an empty text, list or object; false is an answer."""
+    return not _is_bare(field) and _default(field) in (None, "", (), {})
 
 
 def _nullable(hint: Any) -> bool:  # noqa: ANN401 - a type's hint

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lakemark.errors import Conflict, LakemarkError, Refused
 from lakemark.model.back.rollback_plan import PlanData, RollbackPlan
+from lakemark.model.entries.rollbacks import BRANCH_MOVED, BranchMovedBody
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RollbackState, RunState
 from lakemark.model.values.canonical import JSON
@@ -182,17 +183,10 @@ def _append(site: Site, run: str, standing: RollbackState, moves: tuple[BranchMo
         # Somebody moved them meanwhile, from the same heads to the same data: that is this move.
         if now.moves:
             return None
-        body: dict[str, JSON] = {
-            "rollback": standing.id,
-            "digest": standing.digest,
-            "moves": [move.as_json() for move in moves],
-        }
-        return Draft(
-            kind="branch_moved",
-            timeline=now.timeline or state.timeline,
-            body=body,
-            reason=standing.reason,
+        body = BranchMovedBody(
+            rollback=standing.id, digest=standing.digest, moves=tuple(move.as_json() for move in moves)
         )
+        return BRANCH_MOVED.draft(body, timeline=now.timeline or state.timeline, reason=standing.reason)
 
     site.ledger.append(run, decide, site.stamp(f"branch_moved:{standing.id}"))
 

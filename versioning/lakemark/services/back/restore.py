@@ -9,14 +9,14 @@ from pathlib import Path
 
 from lakemark.errors import LakemarkError, NoReplica, NotFound, Refused, SourceDamaged, StoreUnavailable
 from lakemark.model.checkpoints.manifest import File, FileType, Manifest, Role
+from lakemark.model.entries.reads import RESTORED, RestoredBody, RestoredFrom
 from lakemark.model.ledger.entry import Draft
-from lakemark.model.ledger.measures import took
+from lakemark.model.ledger.measures import told
 from lakemark.model.ledger.run import Place, RecordState, RunState
-from lakemark.model.values.canonical import JSON
 from lakemark.model.values.names import printable
 from lakemark.ports import Damage, Range, Restored, Site, Sparse
 from lakemark.services.ledger import opened, recorded, require_writable
-from lakemark.services.saves.layout import committed, notes_of
+from lakemark.services.saves.layout import committed
 from lakemark.services.saves.roles import Roles, require_words, roles_of
 from lakemark.services.tiers.sources import Candidates, candidates, note_damage, where_else
 
@@ -82,9 +82,14 @@ def restore(
     begun = site.seconds()
     restored = _brought(site, found, wanted, to=to, tier=tier, unrecorded=unrecorded)
     seconds = site.seconds() - begun
-    sources: list[JSON] = [_source(name, files) for name, files in restored.files_by_place.items()]
-    body: dict[str, JSON] = {"to": printable(to), "roles": list(wanted.roles), "sources": sources}
-    tell_restored(site, found, {**body, **took("restored", seconds, size_bytes=restored.size_bytes)})
+    body = RestoredBody(
+        to=printable(to),
+        roles=tuple(wanted.roles),
+        sources=tuple(_source(name, files) for name, files in restored.files_by_place.items()),
+        restored_seconds=told(seconds),
+        size_bytes=restored.size_bytes,
+    )
+    tell_restored(site, found, body)
     partial = None
     if restored.sparse:
         fetched = sum(restored.sparse.values())
@@ -93,7 +98,7 @@ def restore(
     return RestoredRecord(
         found=found,
         restored=restored,
-        roles=roles_of(whole, notes_of(committed(site, found))),
+        roles=roles_of(whole, committed(site, found).notes or ()),
         along=wanted.along,
         mixed=wanted.mixed,
         partial=partial,
@@ -102,12 +107,12 @@ def restore(
     )
 
 
-def _source(name: str, files: int) -> dict[str, JSON]:
+def _source(name: str, files: int) -> RestoredFrom:
     tier, _, node = name.partition("@")
-    return {"tier": tier, "node": node or None, "files": files}
+    return RestoredFrom(tier=tier, node=node or None, files=files)
 
 
-def tell_restored(site: Site, found: RecordState, body: Mapping[str, JSON]) -> None:
+def tell_restored(site: Site, found: RecordState, body: RestoredBody) -> None:
     """Appends that a record was restored, if the ledger takes it. Never raises: its bytes are there already."""
     record = found.record
     if site.reads_only:
@@ -115,7 +120,7 @@ def tell_restored(site: Site, found: RecordState, body: Mapping[str, JSON]) -> N
 
     def decide(state: RunState) -> Draft:
         require_writable(state)
-        return Draft(kind="restored", timeline=record.timeline, body=body, record=record.id)
+        return RESTORED.draft(body, timeline=record.timeline, record=record.id)
 
     with suppress(LakemarkError):
         sequence = site.ledger.run(record.run).sequence

@@ -9,8 +9,10 @@ from pathlib import Path
 from lakemark.errors import NotFound, Refused
 from lakemark.model.back.rollback import unsound
 from lakemark.model.checkpoints.record import DataRef, Evidence
+from lakemark.model.entries.attempts import RESUMED, ResumedBody
+from lakemark.model.entries.reads import RestoredBody
 from lakemark.model.ledger.entry import Draft
-from lakemark.model.ledger.measures import took
+from lakemark.model.ledger.measures import told
 from lakemark.model.ledger.run import Cause, Fork, RecordState, RunState
 from lakemark.model.runs.starts import Start
 from lakemark.model.runs.timeline import latest, lineage, usable
@@ -26,7 +28,7 @@ from lakemark.services.ledger import opened, recorded, require_writable, still
 from lakemark.services.runs.attempts import end_before
 from lakemark.services.runs.open_run import new_attempt, require_job, write_run_file
 from lakemark.services.saves.find import commit_directory
-from lakemark.services.saves.layout import aside_of, committed, notes_of
+from lakemark.services.saves.layout import aside_of, committed
 from lakemark.services.saves.roles import Roles, gaps_beyond, is_weights_only, require_words, role_of, roles_of
 from lakemark.services.tiers.unshare import unshare
 
@@ -89,10 +91,14 @@ def resume(
     state, found, left = decision.state, decision.found, decision.uncommitted
     # A directory that was right already was not restored: nothing is to be measured, or told.
     if arranged.brought_bytes:
-        spent = took("restored", arranged.brought_seconds, size_bytes=arranged.brought_bytes)
-        spent |= took("resumed", site.seconds() - begun, size_bytes=arranged.brought_bytes)
-        told = {"to": printable(to), "roles": [], "sources": [], "attempt": decision.attempt, **spent}
-        tell_restored(site, found, told)
+        body = RestoredBody(
+            to=printable(to),
+            attempt=decision.attempt,
+            restored_seconds=told(arranged.brought_seconds),
+            resumed_seconds=told(site.seconds() - begun),
+            size_bytes=arranged.brought_bytes,
+        )
+        tell_restored(site, found, body)
     interval = state.interval
     return Resumed(
         found=found,
@@ -103,7 +109,7 @@ def resume(
         run_file=run_file,
         moved_aside=arranged.moved,
         changed=arranged.changed,
-        roles=roles_of(site.ledger.manifest(run, found.record.id), notes_of(committed(site, found))),
+        roles=roles_of(site.ledger.manifest(run, found.record.id), committed(site, found).notes or ()),
         pointers=arranged.pointers,
         baked=arranged.baked,
         passed_over=decision.passed_over,
@@ -358,18 +364,17 @@ def _append(site: Site, run: str, found: RecordState, *, attempt: str, job: str 
         if newest is not None and newest.record.id != found.record.id and newest.record.step >= found.record.step:
             timeline = max(state.timelines, default=0) + 1
             at = found.record
-            fork = Fork(timeline=at.timeline, step=at.step, record=at.id).as_json()
+            fork = Fork(timeline=at.timeline, step=at.step, record=at.id)
         interval = state.interval
-        body: dict[str, JSON] = {
-            "attempt": attempt,
-            "job": job,
-            "directory": str(to),
-            "fork": fork,
-            "inferred": False,
-            "accepted_gaps": list(found.record.gaps),
-            "data": [ref.as_json() for ref in (interval.data if interval else ())],
-        }
-        return Draft(kind="resumed", timeline=timeline, body=body, record=found.record.id)
+        body = ResumedBody(
+            attempt=attempt,
+            job=job,
+            directory=str(to),
+            fork=fork,
+            accepted_gaps=found.record.gaps,
+            data=interval.data if interval else (),
+        )
+        return RESUMED.draft(body, timeline=timeline, record=found.record.id)
 
     # By the attempt: however many nodes decide at once, one entry is appended, and all read it afterwards.
     site.ledger.append(run, decide, site.stamp(f"resumed:{attempt}"))

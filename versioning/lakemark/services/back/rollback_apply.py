@@ -10,6 +10,8 @@ from lakemark.errors import Conflict, NotFound, Refused
 from lakemark.model.back.rollback import moved
 from lakemark.model.back.rollback_plan import PlanData, RollbackPlan
 from lakemark.model.checkpoints.record import DataRef, Evidence
+from lakemark.model.entries.attempts import ATTEMPT, AttemptBody
+from lakemark.model.entries.rollbacks import ROLLED_BACK, RolledBackBody
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Fork, RecordState, RollbackState, RunState
 from lakemark.model.runs.timeline import latest
@@ -151,14 +153,14 @@ def _append(site: Site, standing: RollbackState, made: RollbackPlan, *, where: P
         if site.policies.approval.required and still(state.rollbacks, standing.id, what="rollback").state != "approved":
             raise Refused(f"{standing.id} is not approved", advice="lakemark rollback show " + standing.id)
         number = max(state.timelines, default=0) + 1
-        body: dict[str, JSON] = {
-            "rollback": standing.id,
-            "fork": _fork(state, made).as_json(),
-            "data": [ref.as_json() for ref in _data(state, made)],
-            "checkpoint_dir": None if where is None else str(where),
-            "flags": made.flags.as_json(),
-        }
-        return Draft(kind="rolled_back", timeline=number, body=body, record=made.target.record, reason=made.reason)
+        body = RolledBackBody(
+            rollback=standing.id,
+            fork=_fork(state, made),
+            data=tuple(_data(state, made)),
+            checkpoint_dir=None if where is None else str(where),
+            flags=made.flags.as_json(),
+        )
+        return ROLLED_BACK.draft(body, timeline=number, record=made.target.record, reason=made.reason)
 
     site.ledger.append(run, decide, site.stamp(f"rolled_back:{standing.id}"))
 
@@ -190,15 +192,12 @@ def _told(site: Site, identity: str, made: RollbackPlan, *, where: Path | None) 
     state = site.ledger.run(run)
     timeline = still(state.rollbacks, identity, what="rollback").timeline or state.timeline
     attempt = f"{identity}-{timeline}"
-    body: dict[str, JSON] = {"attempt": attempt, "job": None, "directory": None, "data": []}
-    interval = state.interval
-    if interval is not None:
-        body["data"] = [ref.as_json() for ref in interval.data]
+    body = AttemptBody(attempt=attempt, data=state.interval.data if state.interval else ())
 
     def decide(state: RunState) -> Draft | None:
         if attempt in state.attempts:
             return None
-        return Draft(kind="attempt", timeline=timeline, body=body, record=made.target.record)
+        return ATTEMPT.draft(body, timeline=timeline, record=made.target.record)
 
     site.ledger.append(run, decide, site.stamp(f"attempt:{attempt}"))
     resume: dict[str, JSON] | None = None

@@ -5,9 +5,14 @@ from __future__ import annotations
 from lakemark.errors import Conflict, Refused
 from lakemark.model.back.rollback import alone, may_approve
 from lakemark.model.back.rollback_plan import RollbackPlan
+from lakemark.model.entries.rollbacks import (
+    ROLLBACK_APPROVED,
+    ROLLBACK_REFUSED,
+    RollbackApprovedBody,
+    RollbackRefusedBody,
+)
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RollbackState, RunState
-from lakemark.model.values.canonical import JSON
 from lakemark.ports import Site
 from lakemark.services.back.rollback_request import find, open_rollbacks, require_holds
 from lakemark.services.ledger import require_deletable, still
@@ -41,13 +46,10 @@ def approve(site: Site, identity: str, *, digest: str, by: str | None = None) ->
             return None
         # On the state it is appended to: it may have expired, or been refused, since it was looked at.
         _require(site, state, now, standing.digest)
-        body: dict[str, JSON] = {
-            "rollback": standing.id,
-            "digest": standing.digest,
-            "by": by or site.actor,
-            "alone": alone(now, site.actor),
-        }
-        return Draft(kind="rollback_approved", timeline=state.timeline, body=body, record=plan.target.record)
+        body = RollbackApprovedBody(
+            rollback=standing.id, digest=standing.digest, by=by or site.actor, alone=alone(now, site.actor)
+        )
+        return ROLLBACK_APPROVED.draft(body, timeline=state.timeline, record=plan.target.record)
 
     # By approver: a second person's word is another entry, the same one's again is not.
     request = f"rollback_approved:{standing.id}:{site.actor}"
@@ -66,8 +68,8 @@ def refuse(site: Site, identity: str, *, reason: str, by: str | None = None) -> 
             return None
         if not now.open:
             raise Refused(f"the rollback {now.id} is {now.state} already", advice="lakemark rollback show " + now.id)
-        body: dict[str, JSON] = {"rollback": standing.id, "by": by or site.actor, "expired": False}
-        return Draft(kind="rollback_refused", timeline=state.timeline, body=body, reason=reason)
+        body = RollbackRefusedBody(rollback=standing.id, by=by or site.actor)
+        return ROLLBACK_REFUSED.draft(body, timeline=state.timeline, reason=reason)
 
     state = site.ledger.append(run, decide, site.stamp(f"rollback_refused:{standing.id}")).state
     return still(state.rollbacks, standing.id, what="rollback")
@@ -79,12 +81,12 @@ def expire(site: Site) -> list[str]:
     for run, standing in list(open_rollbacks(site)):
         if site.now() < standing.expires_at:
             continue
-        body: dict[str, JSON] = {"rollback": standing.id, "by": site.actor, "expired": True}
 
-        def decide(state: RunState, *, identity: str = standing.id, body: dict[str, JSON] = body) -> Draft | None:
+        def decide(state: RunState, *, identity: str = standing.id) -> Draft | None:
             if not still(state.rollbacks, identity, what="rollback").open:
                 return None
-            return Draft(kind="rollback_refused", timeline=state.timeline, body=body, reason="it expired")
+            body = RollbackRefusedBody(rollback=identity, by=site.actor, expired=True)
+            return ROLLBACK_REFUSED.draft(body, timeline=state.timeline, reason="it expired")
 
         site.ledger.append(run, decide, site.stamp(f"rollback_expired:{standing.id}"))
         ended.append(standing.id)

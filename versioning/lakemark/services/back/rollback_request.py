@@ -12,11 +12,12 @@ from lakemark.errors import DataGone, LakemarkError, NotFound, Refused
 from lakemark.model.back.rollback import moved, plan_rollback
 from lakemark.model.back.rollback_plan import Flags, PlanData, RollbackPlan
 from lakemark.model.checkpoints.record import DataKind
+from lakemark.model.entries.rollbacks import ROLLBACK_REQUESTED, RollbackRequestedBody
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RecordState, RollbackState, RunState
 from lakemark.model.runs.activity import still_writing
 from lakemark.model.values.canonical import JSON, canonical
-from lakemark.model.values.instants import later, to_text
+from lakemark.model.values.instants import later
 from lakemark.ports import Site
 from lakemark.services.back.restore import fastest
 from lakemark.services.data.pins import versions
@@ -127,14 +128,14 @@ def request(site: Site, wish: Wish) -> RollbackState:
     if standing is not None:
         return standing
     made = plan(site, wish)
-    body: dict[str, JSON] = {
-        "rollback": identity,
-        "plan": made.as_json(),
-        "digest": made.digest,
-        "requester": wish.requester,
-        "expires_at": to_text(made.expires_at),
-        "flow_run": wish.flow_run,
-    }
+    body = RollbackRequestedBody(
+        rollback=identity,
+        plan=made.as_json(),
+        digest=made.digest,
+        requester=wish.requester,
+        expires_at=made.expires_at,
+        flow_run=wish.flow_run,
+    )
 
     def decide(state: RunState) -> Draft | None:
         require_deletable(state)
@@ -144,9 +145,7 @@ def request(site: Site, wish: Wish) -> RollbackState:
         reasons = moved(made, state)
         if reasons:
             raise Refused(f"the run moved while the plan was made: {reasons[0]}", advice="Request it again.")
-        return Draft(
-            kind="rollback_requested", timeline=state.timeline, body=body, record=wish.record, reason=wish.reason
-        )
+        return ROLLBACK_REQUESTED.draft(body, timeline=state.timeline, record=wish.record, reason=wish.reason)
 
     appended = site.ledger.append(wish.run, decide, site.stamp(f"rollback_requested:{identity}"))
     same = _same(appended.state, wish, identity, now=now)

@@ -9,10 +9,10 @@ from operator import itemgetter
 
 from lakemark.errors import LakemarkError, NotFound
 from lakemark.model.checkpoints.record import DataKind
+from lakemark.model.entries.data_versions import BRANCH_OBSERVED, BranchObservedBody
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.site import SiteState
 from lakemark.model.values.data_ids import is_commit_id
-from lakemark.model.values.instants import to_text
 from lakemark.model.values.wording import instant as told
 from lakemark.ports import DataCommits, HeadAt, Mark, MarkKind, Site
 from lakemark.services.data.pins import versions
@@ -114,15 +114,16 @@ def _look(site: Site, data: DataCommits, repository: str, branch: str, *, head: 
         last = state.head_at(repository, branch, now)
         if last is not None and last.commit == commit:
             return None
-        body = {
-            "repository": repository,
-            "branch": branch,
-            "commit": commit,
-            "previous": last.commit if last else None,
-            "observed_at": to_text(now),
-            "last_looked_at": to_text(before) if before else None,
-        }
-        return Draft(kind="branch_observed", body=body)
+        return BRANCH_OBSERVED.draft(
+            BranchObservedBody(
+                repository=repository,
+                branch=branch,
+                commit=commit,
+                previous=last.commit if last else None,
+                observed_at=now,
+                last_looked_at=before,
+            )
+        )
 
     # With the sequence: a branch that goes back to where it was is news again.
     sequence = site.ledger.site().sequence

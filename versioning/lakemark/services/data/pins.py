@@ -23,6 +23,8 @@ from lakemark.errors import (
     StoreUnavailable,
 )
 from lakemark.model.checkpoints.record import DataKind, DataRef
+from lakemark.model.entries.data_versions import PINNED, UNPINNED, UNPINNING, PinnedBody, UnpinnedBody
+from lakemark.model.entries.kind import Kind
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RunState
 from lakemark.model.ledger.site import Pin, SiteState
@@ -89,7 +91,7 @@ def _pinned(site: Site, data: DataPins, repository: str, commit: str, *, run: st
         except (Conflict, PinReleased) as error:
             # Its name is spent: who released that pin, or merged into its branch, may do so again.
             spent = error
-            _append(site, "unpinned", pin, reason=f"its name can't keep the data any more: {error}")
+            _append(site, UNPINNED, pin, reason=f"its name can't keep the data any more: {error}")
         except (Denied, Refused) as error:
             if site.policies.require_pin is not Strength.NONE:
                 raise
@@ -230,7 +232,7 @@ def _settled(
             return [f"kept {_shown(pin)}: needed again by {wanted[key][0]}"]
         return _mended(site, pin, seen) if seen is not None else []
     elif pin.state == "pinned":
-        started = _append(site, "unpinning", pin, reason="nothing needs it")
+        started = _append(site, UNPINNING, pin, reason="nothing needs it")
         return [f"{_shown(pin)} is needed by nothing any more: its pin goes after the grace"] if started else []
     # A grace: a run that is opened on the same data meanwhile takes the pin back, and finds its commit alive.
     elif pin.state == "unpinning" and site.now() - pin.changed_at >= site.policies.grace:
@@ -266,8 +268,15 @@ def _wanted(site: Site, repository: str, commit: str, *, run: str | None) -> Pin
         if standing is not None and standing.state == "pinned":
             return None
         branch = standing.branch if standing else fresh
-        body = {"repository": repository, "commit": commit, "pin": branch, "run": run}
-        return Draft(kind="pinned", body=body | {"nonce": standing.nonce if standing else nonce})
+        return PINNED.draft(
+            PinnedBody(
+                repository=repository,
+                commit=commit,
+                pin=branch,
+                run=run,
+                nonce=standing.nonce if standing else nonce,
+            )
+        )
 
     state = site.ledger.append_site(decide, site.stamp(f"pinned:{fresh}")).state
     wanted = state.pin_of(repository, commit)
@@ -277,14 +286,14 @@ def _wanted(site: Site, repository: str, commit: str, *, run: str | None) -> Pin
 def _unpin(site: Site, data: DataPins, pin: Pin) -> list[str]:
     """Nothing where somebody needs it again since."""
     # Forgotten before it is unmade: an entry that says `pinned` must never outlive the branch.
-    if not _append(site, "unpinned", pin, reason=f"nothing needed it for {duration_text(site.policies.grace)}"):
+    if not _append(site, UNPINNED, pin, reason=f"nothing needed it for {duration_text(site.policies.grace)}"):
         return []
     site.progress.step("pin.forgotten")
     _remove(site, data, pin)
     return [f"unpinned {_shown(pin)}"]
 
 
-def _append(site: Site, kind: str, pin: Pin, *, reason: str) -> bool:
+def _append(site: Site, kind: Kind[UnpinnedBody], pin: Pin, *, reason: str) -> bool:
     """False where the pin changed since it was looked at: somebody needs it again."""
 
     def decide(state: SiteState) -> Draft | None:
@@ -293,11 +302,14 @@ def _append(site: Site, kind: str, pin: Pin, *, reason: str) -> bool:
         # Decided on what is true at the entry: a run may have been opened on it since the pass looked.
         if (now.state, now.changed_at) != (pin.state, pin.changed_at):
             return None
-        body = {"repository": pin.repository, "commit": pin.commit, "pin": pin.branch}
-        return Draft(kind=kind, body=body, reason=reason)
+        body = UnpinnedBody(repository=pin.repository, commit=pin.commit, pin=pin.branch)
+        return kind.draft(body, reason=reason)
 
     sequence = site.ledger.site().sequence
-    return site.ledger.append_site(decide, site.stamp(f"{kind}:{pin.branch}:{site.node}:{sequence}")).entry is not None
+    return (
+        site.ledger.append_site(decide, site.stamp(f"{kind.name}:{pin.branch}:{site.node}:{sequence}")).entry
+        is not None
+    )
 
 
 def _remove(site: Site, data: DataPins, pin: Pin) -> None:

@@ -6,8 +6,10 @@ taken by another entry, or its bytes are no longer those of its marker, and then
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 
+from lakemark.model.entries.committed import COMMITTED, CommittedBody
 from lakemark.model.ledger.entry import Attachments, Draft
 from lakemark.model.ledger.run import RunState
 from lakemark.model.runs.placing import standing
@@ -34,7 +36,11 @@ def settle_orphan(site: Site, sealed: Checkpoint, *, keep: bool = False) -> Orph
     # Two readings: undoing it may undo all there is.
     if read_back(site.hot, sealed, progress=site.progress).damages:
         return Orphan.DAMAGED if told else _undone(site, sealed)
-    outcome = _append(site, sealed, told=told)
+    body = _body(site, sealed)
+    # Its bytes are right and nobody can say of what: it is left to people.
+    if body is None:
+        return Orphan.DAMAGED
+    outcome = _append(site, sealed, body, told=told)
     return _undone(site, sealed) if outcome is Orphan.UNDONE else outcome
 
 
@@ -50,18 +56,19 @@ def _undone(site: Site, sealed: Checkpoint) -> Orphan:
     return Orphan.UNDONE
 
 
-def _append(site: Site, sealed: Checkpoint, *, told: bool) -> Orphan:
+def _body(site: Site, sealed: Checkpoint) -> CommittedBody | None:
+    """What its marker says that the entry was to say; None where that can't be read."""
     record = sealed.record
-    body: dict[str, JSON] = {
-        "attempt": record.attempt,
-        "supersedes": record.supersedes,
-        "conflicts_with": None,
-        "linked": True,
-        "source": None,
-        **{name: value for name, value in sealed.entry.items() if name != WAITS},
-        "tier": site.hot.name,
-        "node": site.node,
-    }
+    # Where it does not say so, the trainer's files may be the very same.
+    said: dict[str, JSON] = {"attempt": record.attempt, "supersedes": record.supersedes, "linked": True}
+    try:
+        return CommittedBody.from_json({**said, **sealed.entry, "tier": site.hot.name, "node": site.node})
+    except ValueError:
+        return None
+
+
+def _append(site: Site, sealed: Checkpoint, body: CommittedBody, *, told: bool) -> Orphan:
+    record = sealed.record
 
     def decide(state: RunState) -> Draft | None:
         if record.id in state.records:
@@ -69,17 +76,16 @@ def _append(site: Site, sealed: Checkpoint, *, told: bool) -> Orphan:
         if record.timeline not in state.timelines:
             return None
         # Decided where it is appended: while it was read back another save may have taken its step.
-        conflict: dict[str, JSON] = {}
+        conflict = body.conflicts_with
         other = standing(state, record.timeline, record.step)
-        if other is not None and other.record.id not in (record.supersedes, body["conflicts_with"]):
+        if other is not None and other.record.id not in (record.supersedes, body.conflicts_with):
             if not told:
                 return None
             # Both are kept, and this one is nobody's newest: it was acknowledged without knowing of the other.
-            conflict["conflicts_with"] = other.record.id
-        return Draft(
-            kind="committed",
+            conflict = other.record.id
+        return COMMITTED.draft(
+            replace(body, conflicts_with=conflict),
             timeline=record.timeline,
-            body=body | conflict,
             contents=Attachments(record=record, manifest=sealed.manifest),
             saved_at=record.saved_at,
         )

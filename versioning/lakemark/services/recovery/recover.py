@@ -12,13 +12,16 @@ from dataclasses import dataclass, field, replace
 
 from lakemark.errors import AnswerDamaged, Corrupt, LakemarkError, NotFound, Refused
 from lakemark.model.checkpoints.record import Record
+from lakemark.model.entries.attempts import RESUMED, ResumedBody
+from lakemark.model.entries.committed import COMMITTED, CommittedBody
+from lakemark.model.entries.founded import LEDGER_RECOVERED, LedgerRecoveredBody
+from lakemark.model.entries.opened import OPENED, OpenedBody
+from lakemark.model.entries.replicas import REPLICATED, ReplicatedBody
 from lakemark.model.ledger.entry import SITE, Attachments, Draft, Entry, Stamp
 from lakemark.model.ledger.run import Fork, RecordState, RunState
 from lakemark.model.ledger.site import SiteState
 from lakemark.model.ledger.soundness import HERE
 from lakemark.model.runs.placing import standing
-from lakemark.model.values.canonical import JSON
-from lakemark.model.values.instants import to_text
 from lakemark.ports import Checkpoint, CheckpointStore, Replicas, Site
 from lakemark.ports.ledger import LedgerExchange, LedgerMending, LedgerReader, LedgerWriter
 from lakemark.services.data import pins
@@ -201,7 +204,9 @@ def _bring(site: Site, branch: str, head: str, *, copy: _Copy, result: Recovered
         result.missing.append(f"{branch}: what {copy.shown} has beyond it can't be taken in: {error}")
         return False
     # After its entries: a recovery that is killed before finds them again by their requests, and ends here.
-    _append(site, branch, Draft(kind="ledger_recovered", body={"from": [copy.shown]}, joins=(head,)), f"joined:{head}")
+    _append(
+        site, branch, LEDGER_RECOVERED.draft(LedgerRecoveredBody(from_=(copy.shown,)), joins=(head,)), f"joined:{head}"
+    )
     site.progress.step("recover.joined")
     return True
 
@@ -337,19 +342,17 @@ def _readopted(site: Site, store: Replicas, held: Checkpoint, result: Recovered)
     if damages:
         result.missing.append(f"{_shown(record)} in {store.name}: {damages[0].path} {damages[0].why}")
         return True
-    body = {
-        "tier": store.place.tier,
-        "node": store.place.node,
-        "linked": False,
-        "proof": "read_back",
-        "verified_at": to_text(site.now()),
-        "recovered": True,
-    }
-    draft = Draft(
-        kind="replicated",
+    body = ReplicatedBody(
+        tier=store.place.tier,
+        node=store.place.node,
+        proof="read_back",
+        verified_at=site.now(),
+        recovered=True,
+    )
+    draft = REPLICATED.draft(
+        body,
         timeline=record.timeline,
         record=record.id,
-        body=body,
         contents=Attachments(objects=held.objects) if held.objects else None,
     )
     _append(site, record.run, draft, f"readopted:{store.place.tier}:{record.id}:{state.sequence}")
@@ -365,16 +368,14 @@ def _commit(site: Site, held: Checkpoint) -> None:
             return None
         other = standing(state, record.timeline, record.step)
         clash = other is not None and other.record.id != record.supersedes
-        body = {
-            "attempt": record.attempt,
-            "supersedes": record.supersedes,
-            "conflicts_with": other.record.id if other is not None and clash else None,
-            "linked": False,
-            "source": None,
-            "recovered": True,
-        }
+        body = CommittedBody(
+            attempt=record.attempt,
+            supersedes=record.supersedes,
+            conflicts_with=other.record.id if other is not None and clash else None,
+            recovered=True,
+        )
         contents = Attachments(record=record, manifest=held.manifest)
-        return Draft(kind="committed", timeline=record.timeline, body=body, contents=contents, saved_at=record.saved_at)
+        return COMMITTED.draft(body, timeline=record.timeline, contents=contents, saved_at=record.saved_at)
 
     site.ledger.append(record.run, decide, site.stamp(f"commit:{record.id}"))
 
@@ -383,28 +384,15 @@ def _run_and_timeline(site: Site, record: Record) -> None:
     """Opens the run, and the timelines up to the record's, where no entry is left that did."""
     state = site.ledger.run(record.run)
     if not state.exists:
-        body: dict[str, JSON] = {
-            "data": [ref.as_json() for ref in record.data],
-            "parent": None,
-            "parts": 1,
-            "watch": {},
-            "recovered": True,
-        }
-        _append(site, record.run, Draft(kind="opened", timeline=1, body=body), f"recovered:opened:{record.run}")
+        body = OpenedBody(data=record.data, parts=1, recovered=True)
+        _append(site, record.run, OPENED.draft(body, timeline=1), f"recovered:opened:{record.run}")
         state = site.ledger.run(record.run)
     parent = state.records.get(record.parent or "")
     for number in range(state.timeline + 1, record.timeline + 1):
         fork = _fork(parent, number)
-        draft = Draft(
-            kind="resumed",
+        draft = RESUMED.draft(
+            ResumedBody(record=fork.record or None, fork=fork, inferred=True, recovered=True),
             timeline=number,
-            body={
-                "record": fork.record or None,
-                "attempt": None,
-                "fork": fork.as_json(),
-                "inferred": True,
-                "recovered": True,
-            },
             reason="the entry that opened it was lost",
         )
         _append(site, record.run, draft, f"recovered:timeline:{record.run}:{number}")
@@ -475,13 +463,13 @@ def _say(
         had = before.get(branch, (0, 0))
         if sizes == had and branch not in given_up:
             continue
-        body: dict[str, JSON] = {
-            "from": list(dict.fromkeys(result.sources)),
-            "entries": sizes[0] - had[0],
-            "records": sizes[1] - had[1],
-            "missing": result.missing[:100],
-        }
-        _append(site, branch, Draft(kind="ledger_recovered", body=body), f"recovered:{site.ledger.tip(branch)}")
+        body = LedgerRecoveredBody(
+            from_=tuple(dict.fromkeys(result.sources)),
+            entries=sizes[0] - had[0],
+            records=sizes[1] - had[1],
+            missing=tuple(result.missing[:100]),
+        )
+        _append(site, branch, LEDGER_RECOVERED.draft(body), f"recovered:{site.ledger.tip(branch)}")
     site.progress.step("recover.said")
 
 

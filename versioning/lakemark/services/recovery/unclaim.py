@@ -11,14 +11,23 @@ from dataclasses import dataclass
 from typing import Final
 
 from lakemark.errors import LakemarkError
+from lakemark.model.entries.pruning import PRUNED, PrunedBody, PrunedRecord
+from lakemark.model.entries.replicas import (
+    DATA_LOST,
+    RELEASED,
+    DataLostBody,
+    LostReplica,
+    ReleasedBody,
+    ReleasedReplica,
+)
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
-from lakemark.model.values.canonical import JSON
 from lakemark.ports import Site
 from lakemark.services.ledger import checkpoint, require_identity
 from lakemark.services.tiers.thin import thinned_at
 from lakemark.services.tiers.verify import look, record_looks
 
+_REASON: Final = "ledger recovered"
 _WHY: Final = "when the ledger was recovered its place was listed to the end, and does not hold it"
 
 
@@ -105,11 +114,11 @@ def _recorded(
 def _kind(site: Site, found: RecordState, place: Place, there: Mapping[Place, frozenset[str]]) -> str | None:
     """What the claim came to; None where it can't be told, or is right after all."""
     if has_copy(found, there, but=place):
-        return "released"
+        return RELEASED.name
     at = thinned_at(site, found.record.id)
     # What was dropped before it came back says nothing of the copy that came after.
     if at is not None and at >= found.replicas[place].replicated_at:
-        return "pruned"
+        return PRUNED.name
     # The last copy is not given up by a listing: its bytes may lie there without the place's own note of them.
     seen = look(site, found, place)
     if seen.ok or seen.error is not None:
@@ -117,7 +126,7 @@ def _kind(site: Site, found: RecordState, place: Place, there: Mapping[Place, fr
     missing = {damage.path for damage in seen.damages if damage.missing}
     # Every file, each read twice: what lies there in part can still be mended from there.
     if {file.path for file in checkpoint(site, found).manifest.regular} <= missing:
-        return "data_lost"
+        return DATA_LOST.name
     record_looks(site, found.record.run, [seen])
     return "verified"
 
@@ -137,16 +146,23 @@ def _append(site: Site, run: str, kind: str, claim: _Claim) -> bool:
         # The very claim that was looked at: one that came back meanwhile lies there now.
         if found is None or found.pruned is not None or found.replicas.get(claim.place) != claim.replica:
             return None
-        item: dict[str, JSON] = {"record": claim.record}
-        if kind == "pruned":
-            item |= {"reasons": ["thinned: this node remembers that it made room"], "thinned": True}
-        else:
-            item |= {"tier": claim.place.tier, "node": claim.place.node, "why": _WHY}
-        return Draft(kind=kind, timeline=found.record.timeline, body={"items": [item]}, reason="ledger recovered")
+        return _draft(kind, claim, timeline=found.record.timeline)
 
     sequence = site.ledger.run(run).sequence
     request = f"unclaimed:{claim.record}:{claim.place.tier}:{claim.place.node}:{sequence}"
     return site.ledger.append(run, decide, site.stamp(request)).entry is not None
+
+
+def _draft(kind: str, claim: _Claim, *, timeline: int) -> Draft:
+    record, tier, node = claim.record, claim.place.tier, claim.place.node
+    if kind == PRUNED.name:
+        thinned = PrunedRecord(record=record, reasons=("thinned: this node remembers that it made room",), thinned=True)
+        return PRUNED.draft(PrunedBody(items=(thinned,)), timeline=timeline, reason=_REASON)
+    if kind == DATA_LOST.name:
+        lost = LostReplica(record=record, tier=tier, node=node, why=_WHY)
+        return DATA_LOST.draft(DataLostBody(items=(lost,)), timeline=timeline, reason=_REASON)
+    gone = ReleasedReplica(record=record, tier=tier, node=node, why=_WHY)
+    return RELEASED.draft(ReleasedBody(items=(gone,)), timeline=timeline, reason=_REASON)
 
 
 def in_words(gone: Sequence[tuple[RecordState, Place]]) -> list[str]:

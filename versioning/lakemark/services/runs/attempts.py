@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from lakemark.errors import LakemarkError
+from lakemark.model.entries.attempts import ATTEMPT_ENDED, AttemptEndedBody
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Attempt, Cause, RunState
 from lakemark.model.runs.activity import is_idle
@@ -59,8 +60,8 @@ def _end(site: Site, run: str, attempt: Attempt | None, *, noticed_by: str, caus
         told = now.ended_at is not None and (cause is Cause.UNKNOWN or now.cause != Cause.UNKNOWN)
         if told:
             return None
-        body = {"attempt": identity, "cause": cause.value, "noticed_by": noticed_by}
-        return Draft(kind="attempt_ended", timeline=now.timeline, body=body)
+        body = AttemptEndedBody(attempt=identity, cause=cause.value, noticed_by=noticed_by)
+        return ATTEMPT_ENDED.draft(body, timeline=now.timeline)
 
     # One request for all nodes: whoever notices second finds it said.
     site.ledger.append(run, decide, site.stamp(f"ended:{identity}:{cause}"))

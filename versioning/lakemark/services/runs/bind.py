@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from lakemark.errors import Usage
 from lakemark.model.checkpoints.manifest import HEX64
 from lakemark.model.checkpoints.record import DataKind, DataRef, Evidence, Record
+from lakemark.model.entries.bound import BOUND, BoundBody
 from lakemark.model.ledger.entry import Attachments, Draft
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.timeline import lineage
-from lakemark.model.values.canonical import JSON
 from lakemark.ports import Site
 from lakemark.services.data import pins
 from lakemark.services.ledger import opened, recorded, require_writable
@@ -82,10 +82,9 @@ def _bound(site: Site, run: str, found: RecordState, said: DataRef, *, reason: s
 
     def decide(state: RunState) -> Draft:
         require_writable(state)
-        return Draft(
-            kind="bound",
+        return BOUND.draft(
+            BoundBody(data=refs),
             timeline=found.record.timeline,
-            body={"data": [ref.as_json() for ref in refs]},
             record=found.record.id,
             contents=Attachments(record=bound),
             reason=reason,
@@ -102,8 +101,7 @@ def _from_now_on(site: Site, run: str, said: DataRef, *, at_step: int | None, re
         interval = state.interval
         if interval is not None and interval.declared and interval.data == (said,) and interval.at_step == at_step:
             return None
-        body: dict[str, JSON] = {"data": [said.as_json()], "at_step": at_step}
-        return Draft(kind="bound", timeline=state.timeline, body=body, reason=reason)
+        return BOUND.draft(BoundBody(data=(said,), at_step=at_step), timeline=state.timeline, reason=reason)
 
     sequence = site.ledger.run(run).sequence
     site.ledger.append(run, decide, site.stamp(f"bind:{run}:{said.uri}:{sequence}"))

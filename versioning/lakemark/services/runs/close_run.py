@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lakemark.errors import Refused, quoted
+from lakemark.model.entries.kind import Kind, Nothing
+from lakemark.model.entries.opened import CLOSED, REOPENED
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Cause, RunState
 from lakemark.ports import Site
@@ -30,7 +32,7 @@ def close_run(
         site.progress.step("close.taken")
         _require_taken(run, saves, without_steps)
         end_newest(site, run, noticed_by="closed", cause=because)
-    return _turn(site, run, "closed", reason=reason)
+    return _turn(site, run, CLOSED, reason=reason)
 
 
 def _require_taken(run: str, saves: Saves, without: Collection[int]) -> None:
@@ -52,18 +54,18 @@ def _require_taken(run: str, saves: Saves, without: Collection[int]) -> None:
 
 def reopen_run(site: Site, run: str, *, reason: str) -> RunState:
     """Raises NotFound. Reopening an open run changes nothing."""
-    return _turn(site, run, "reopened", reason=reason)
+    return _turn(site, run, REOPENED, reason=reason)
 
 
-def _turn(site: Site, run: str, kind: str, *, reason: str) -> RunState:
+def _turn(site: Site, run: str, kind: Kind[Nothing], *, reason: str) -> RunState:
     opened(site, run)
 
     def decide(state: RunState) -> Draft | None:
         require_writable(state)
         # Decided where it is appended: two that close at once make one entry.
-        if state.closed == (kind == "closed"):
+        if state.closed == (kind is CLOSED):
             return None
-        return Draft(kind=kind, timeline=state.timeline, reason=reason)
+        return kind.draft(Nothing(), timeline=state.timeline, reason=reason)
 
     # With the sequence: a run may be closed, reopened and closed again.
-    return site.ledger.append(run, decide, site.stamp(f"{kind}:{site.ledger.run(run).sequence}")).state
+    return site.ledger.append(run, decide, site.stamp(f"{kind.name}:{site.ledger.run(run).sequence}")).state

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from lakemark.errors import Conflict, DataGone, NotFound, Refused, Usage, quoted
 from lakemark.model.checkpoints.record import DataRef, Evidence
+from lakemark.model.entries.attempts import ATTEMPT, AttemptBody
+from lakemark.model.entries.opened import OPENED, OpenedBody
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RunState
 from lakemark.model.runs.starts import Start
@@ -235,14 +237,14 @@ def _append_opened(site: Site, asked: Opening, data: tuple[DataRef, ...], *, bef
     before: the run as it was when `data` was decided; what was opened or re-pinned since then is the other's. Raises Conflict
     where the run is in another timeline by now.
     """
-    body: dict[str, JSON] = {
-        "data": [ref.as_json() for ref in data],
-        "parent": asked.parent,
-        "parts": asked.parts,
-        "at_step": asked.at_step,
-        "watch": {site.node: str(asked.watch)} if asked.watch else {},
-        "needs_no": sorted(asked.needs_no),
-    }
+    body = OpenedBody(
+        data=data,
+        parent=asked.parent,
+        parts=asked.parts,
+        at_step=asked.at_step,
+        watch={site.node: str(asked.watch)} if asked.watch else {},
+        needs_no=tuple(sorted(asked.needs_no)),
+    )
 
     def decide(state: RunState) -> Draft | None:
         interval, faster = state.interval, len(state.intervals) > len(before.intervals)
@@ -250,12 +252,12 @@ def _append_opened(site: Site, asked: Opening, data: tuple[DataRef, ...], *, bef
             raise Conflict(f"{asked.run} went on to timeline {state.timeline} meanwhile", advice="Open it again.")
         same = interval is not None and [ref.commit for ref in interval.data] == [ref.commit for ref in data]
         if interval is None or not (faster or same):
-            return Draft(kind="opened", timeline=max(state.timeline, 1), body=body)
+            return OPENED.draft(body, timeline=max(state.timeline, 1))
         if not (_unwatched(site, state, asked) or _without_more(state, asked)):
             return None
         # Only where its trainer saves on this node, or what it does without, is new.
-        again = {"data": [ref.as_json() for ref in interval.data], "at_step": interval.at_step}
-        return Draft(kind="opened", timeline=max(state.timeline, 1), body=body | again)
+        again = replace(body, data=interval.data, at_step=interval.at_step)
+        return OPENED.draft(again, timeline=max(state.timeline, 1))
 
     # A request of its own each time: opening again on purpose is no repetition.
     entry, state = site.ledger.append(asked.run, decide, site.stamp(f"open:{secrets.token_hex(8)}"))
@@ -276,13 +278,13 @@ def _attempt(site: Site, asked: Opening) -> str:
         if attempt in state.attempts:
             return None
         interval = state.interval
-        body: dict[str, JSON] = {
-            "attempt": attempt,
-            "job": asked.job,
-            "directory": str(asked.watch) if asked.watch else None,
-            "data": [ref.as_json() for ref in (interval.data if interval else ())],
-        }
-        return Draft(kind="attempt", timeline=state.timeline, body=body)
+        body = AttemptBody(
+            attempt=attempt,
+            job=asked.job,
+            directory=str(asked.watch) if asked.watch else None,
+            data=interval.data if interval else (),
+        )
+        return ATTEMPT.draft(body, timeline=state.timeline)
 
     # By the attempt: every node of one start of a job appends it, and it is one.
     site.ledger.append(asked.run, decide, site.stamp(f"attempt:{attempt}"))

@@ -186,7 +186,7 @@ def _may_share(site: Site, save: ToCommit, found: Found) -> bool:
     if not names_step((path.name for path in found.paths), asked.step):
         return False
     same = [row[2] for rows in state.by_step.values() for row in rows if row[0] == asked.step]
-    return all(committed(site, state.records[one]).get("source") != printable(asked.path) for one in same)
+    return all(committed(site, state.records[one]).source != printable(asked.path) for one in same)
 
 
 def held(found: Found) -> set[str]:

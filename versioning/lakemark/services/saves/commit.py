@@ -11,10 +11,10 @@ from datetime import datetime
 from typing import Final
 
 from lakemark.errors import Conflict, Corrupt, InDistress, Refused, RunClosed, StoreUnavailable
+from lakemark.model.entries.committed import COMMITTED
 from lakemark.model.ledger.entry import Attachments, Draft
 from lakemark.model.ledger.run import RunState
 from lakemark.model.runs.placing import Save, place
-from lakemark.model.values.canonical import JSON
 from lakemark.ports import Site
 from lakemark.services.ledger import require_opened, require_writable
 from lakemark.services.saves.accept import Taken, judge, land
@@ -92,7 +92,7 @@ def _record(site: Site, save: ToCommit) -> Committed:
                 sound, why = sound_replica(site, claim.known), claim.placement.why
                 known = known_already(site, save, claim.known, why=why, own=own, sound=sound)
                 return _remember(site, save, taken, known)
-            own.adopt(claim.record, claim.said)
+            own.adopt(claim.record, claim.body.as_json())
             site.progress.step("commit.adopted")
             new = _append(site, save, claim, taken)
             if new is not None:
@@ -121,7 +121,7 @@ def _seal(site: Site, save: ToCommit, *, why: str) -> Committed:
             known = known_already(site, save, claim.known, why=claim.placement.why, own=own, sound=sound)
             return _remember(site, save, taken, known)
         recorded = claim.record.id in site.hot.recorded()
-        site.hot.adopt(taken.landed, claim.record, entry={**claim.said, WAITS: True}, instead=True)
+        site.hot.adopt(taken.landed, claim.record, entry={**claim.body.as_json(), WAITS: True}, instead=True)
         if recorded:  # the tree that said so was replaced
             site.hot.note_recorded([claim.record.id])
         site.progress.step("commit.waits")
@@ -151,13 +151,6 @@ def _append(site: Site, save: ToCommit, claim: Claim, taken: Taken) -> bool | No
     """True: appended. False: it was there. None: the ledger moved so that the save would be placed elsewhere now."""
     record, placement = claim.record, claim.placement
     contents = Attachments(record=record, manifest=taken.landed.manifest)
-    body: dict[str, JSON] = {
-        "attempt": record.attempt,
-        "supersedes": record.supersedes,
-        "tier": site.hot.name,
-        "node": site.node,
-        **claim.said,
-    }
     # Only what may have changed since: whether the step is still free, or still held by the record to be superseded.
     again = Save(
         step=record.step,
@@ -180,7 +173,7 @@ def _append(site: Site, save: ToCommit, claim: Claim, taken: Taken) -> bool | No
         now = place(state, again)
         if (now.timeline, now.supersedes, now.collides) != wanted:
             return None
-        return Draft(kind="committed", timeline=record.timeline, body=body, contents=contents, saved_at=record.saved_at)
+        return COMMITTED.draft(claim.body, timeline=record.timeline, contents=contents, saved_at=record.saved_at)
 
     with ledger_may_fail():
         appended = site.ledger.append(save.asked.run, decide, site.stamp(f"commit:{record.id}"))

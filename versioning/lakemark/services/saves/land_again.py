@@ -10,11 +10,12 @@ from dataclasses import replace
 
 from lakemark.errors import Conflict, Corrupt, InDistress, LakemarkError, Refused, StoreUnavailable
 from lakemark.model.checkpoints.record import Record
+from lakemark.model.entries.kind import B, Kind, Nothing
+from lakemark.model.entries.pruning import UNPRUNED
+from lakemark.model.entries.replicas import REPLICATED, ReplicatedBody
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
 from lakemark.model.tiers.residence import CLASSES
-from lakemark.model.values.canonical import JSON
-from lakemark.model.values.instants import to_text
 from lakemark.ports import Landed, Site
 from lakemark.services.ledger import left_out, recorded, require_identity, require_writable
 from lakemark.services.saves.lost_ledger import ledger_may_fail
@@ -76,17 +77,17 @@ def land_again(site: Site, found: RecordState, landed: Landed) -> None:
     site.hot.adopt(replace(landed, manifest=manifest), found.record, instead=True)
     site.progress.step("commit.adopted")
     if found.pruned is not None:
-        _append(site, found, "unpruned", {}, reason="its very bytes were committed again")
+        _append(site, found, UNPRUNED, Nothing(), reason="its very bytes were committed again")
         site.progress.step("commit.unpruned")
-    body: dict[str, JSON] = {
-        "tier": site.hot.place.tier,
-        "node": site.hot.place.node,
-        "linked": landed.linked,
-        "proof": "sealed",
-        "verified_at": to_text(site.now()),
-        "written_bytes": manifest.size_bytes,
-    }
-    _append(site, found, "replicated", body)
+    body = ReplicatedBody(
+        tier=site.hot.place.tier,
+        node=site.hot.place.node,
+        linked=landed.linked,
+        proof="sealed",
+        verified_at=site.now(),
+        written_bytes=manifest.size_bytes,
+    )
+    _append(site, found, REPLICATED, body)
     site.progress.step("commit.recorded")
 
 
@@ -135,16 +136,16 @@ def _is_whole(site: Site, found: RecordState, replica: Replica) -> bool:
     return seen.ok
 
 
-def _append(site: Site, found: RecordState, kind: str, body: dict[str, JSON], *, reason: str | None = None) -> None:
+def _append(site: Site, found: RecordState, kind: Kind[B], body: B, *, reason: str | None = None) -> None:
     record = found.record
 
     def decide(state: RunState) -> Draft | None:
         require_writable(state)
-        if kind == "unpruned" and recorded(state, record.id).pruned is None:
+        if kind.name == UNPRUNED.name and recorded(state, record.id).pruned is None:
             return None
-        return Draft(kind=kind, timeline=record.timeline, body=body, record=record.id, reason=reason)
+        return kind.draft(body, timeline=record.timeline, record=record.id, reason=reason)
 
     # Each landing is a fact of its own: the same request as an earlier one would be that one's entry.
-    stamp = site.stamp(f"{kind}:{record.id}:{site.node}:{secrets.token_hex(8)}")
+    stamp = site.stamp(f"{kind.name}:{record.id}:{site.node}:{secrets.token_hex(8)}")
     with ledger_may_fail():
         site.ledger.append(record.run, decide, stamp)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lakemark.model.checkpoints.manifest import File, FileType, Manifest, check_path
+from lakemark.model.entries.committed import CommittedBody
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.starts import Start
-from lakemark.model.values.canonical import JSON
 from lakemark.ports import Site
 
 ASIDE = ".lakemark-aside"
@@ -57,23 +57,21 @@ def layout_of(site: Site, state: RunState, found: RecordState, *, to: Path) -> L
     return Layout(path=path, manifest=manifest, pieces={path: manifest})
 
 
-def committed(site: Site, found: RecordState) -> Mapping[str, JSON]:
-    """The body of the entry that committed the record; empty where it can't be found."""
+def committed(site: Site, found: RecordState) -> CommittedBody:
+    """What the entry that committed the record says; nothing where it can't be found, or read."""
     # One entry: where the ledger lacks it, the next one is another's.
     for entry, _ in site.ledger.entries(found.record.run, after=found.sequence - 1):
-        return entry.body if entry.sequence == found.sequence else {}
-    return {}
+        if entry.sequence != found.sequence:
+            break
+        try:
+            return CommittedBody.from_json(entry.body)
+        except ValueError:  # of another version: where it lay is not needed to have its bytes back
+            break
+    return CommittedBody()
 
 
-def notes_of(body: Mapping[str, JSON]) -> tuple[str, ...]:
-    """What was said of the checkpoint when it was committed."""
-    notes = body.get("notes")
-    return tuple(map(str, notes)) if isinstance(notes, list) else ()
-
-
-def _relative(state: RunState, body: Mapping[str, JSON], *, to: Path, step: int) -> Path:
-    source = body.get("source")
-    lay = Path(source) if isinstance(source, str) else Path()
+def _relative(state: RunState, body: CommittedBody, *, to: Path, step: int) -> Path:
+    lay = Path(body.source or "")
     if lay.name in ("", ".."):
         return Path(f"step-{step}")
     for base in (to, *_bases(state, body)):
@@ -82,11 +80,10 @@ def _relative(state: RunState, body: Mapping[str, JSON], *, to: Path, step: int)
     return Path(lay.name)
 
 
-def _bases(state: RunState, body: Mapping[str, JSON]) -> Iterator[Path]:
+def _bases(state: RunState, body: CommittedBody) -> Iterator[Path]:
     """Directories of the run, the one it was found in first, then the nearest."""
-    said = body.get("directory")
-    if isinstance(said, str):
-        yield Path(said)
+    if body.directory is not None:
+        yield Path(body.directory)
     # The nearest goes first: directories of a run may lie in each other.
     named = {*state.watch.values(), *(one.directory for one in state.attempts.values() if one.directory)}
     yield from sorted(map(Path, named), key=lambda path: (-len(path.parts), str(path)))

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from lakemark.errors import Usage
 from lakemark.model.checkpoints.record import Record
+from lakemark.model.entries.bound import METRIC_ADDED, MetricAddedBody
 from lakemark.model.ledger.entry import Attachments, Draft
 from lakemark.model.ledger.run import RunState
 from lakemark.model.values.canonical import digest
@@ -33,10 +34,9 @@ def add_metrics(site: Site, run: str, record: str, metrics: Mapping[str, float],
         new: dict[str, float] = {name: value for name, value in metrics.items() if found.metrics.get(name) != value}
         if not new:
             return None
-        return Draft(
-            kind="metric_added",
+        return METRIC_ADDED.draft(
+            MetricAddedBody(metrics=new),
             timeline=found.timeline,
-            body={"metrics": {**new}},
             record=record,
             contents=Attachments(record=replace(found, metrics={**found.metrics, **new})),
             reason=reason,

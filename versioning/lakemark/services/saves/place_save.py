@@ -6,7 +6,7 @@ the trainer, its directory and the run file say of the save goes before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -14,11 +14,12 @@ from pathlib import Path
 from lakemark.errors import Conflict, LakemarkError
 from lakemark.model.checkpoints.record import Code, DataRef, Evidence, Record, record_for
 from lakemark.model.checkpoints.whole import grew
+from lakemark.model.entries.attempts import RESUMED, ResumedBody
+from lakemark.model.entries.committed import CommittedBody
 from lakemark.model.ledger.entry import Draft
-from lakemark.model.ledger.measures import took
+from lakemark.model.ledger.measures import told
 from lakemark.model.ledger.run import Fork, RecordState, RunState
 from lakemark.model.runs.placing import Placement, Save, place, standing, timeline_of
-from lakemark.model.values.canonical import JSON
 from lakemark.model.values.names import printable
 from lakemark.ports import Directory, RunFile, Site
 from lakemark.services.saves.accept import Taken
@@ -32,12 +33,12 @@ from lakemark.services.saves.to_commit import ToCommit
 class Claim:
     """What the entry of a save is to say. record: `known`'s, where these very bytes are a record already.
 
-    said: of the entry, what the record does not say: hot keeps it as well, for whoever finishes what a crash left.
+    body: of the entry. Hot keeps it as well, for whoever finishes what a crash left.
     """
 
     placement: Placement
     record: Record
-    said: Mapping[str, JSON]
+    body: CommittedBody
     known: RecordState | None
 
 
@@ -130,32 +131,29 @@ def _beside(site: Site, save: ToCommit) -> frozenset[str]:
 
 def _lies(site: Site, path: Path, found: RecordState) -> bool:
     body = committed(site, found)
-    source = body.get("source")
-    node = body.get("node")
-    if not isinstance(node, str) or site.ledger.site().node_now(node) != site.node:
+    if body.node is None or site.ledger.site().node_now(body.node) != site.node:
         return False
-    if not isinstance(source, str) or Path(source) == path:
+    if body.source is None or Path(body.source) == path:
         return False
-    if not site.files.exists(Path(source)):
-        return False
-    return set(records_of(site, [Path(source)]) or ()) == {found.record.id}
+    source = Path(body.source)
+    return site.files.exists(source) and set(records_of(site, [source]) or ()) == {found.record.id}
 
 
 def _with_timeline(site: Site, save: ToCommit, as_save: Save, placement: Placement, *, fork: Fork) -> ToCommit:
     """Opens the timeline of a process that went back by itself, and binds its directory to it: its next saves go there, too."""
-    body: dict[str, JSON] = {
-        "record": fork.record or None,
-        "attempt": save.attempt,
-        "fork": fork.as_json(),
-        "inferred": True,
-        "directory": printable(save.directory),
-    }
+    body = ResumedBody(
+        record=fork.record or None,
+        attempt=save.attempt,
+        fork=fork,
+        inferred=True,
+        directory=printable(save.directory),
+    )
 
     def decide(state: RunState) -> Draft | None:
         # Another save of the same process may have opened it meanwhile; two would part what belongs together.
         if place(state, as_save).timeline != placement.timeline:
             return None
-        return Draft(kind="resumed", timeline=placement.timeline, body=body, reason=placement.why)
+        return RESUMED.draft(body, timeline=placement.timeline, reason=placement.why)
 
     run = save.asked.run
     request = f"inferred:{run}:{placement.timeline}:{as_save.content}"
@@ -174,7 +172,7 @@ def _claim(site: Site, save: ToCommit, taken: Taken, placement: Placement) -> Cl
     return Claim(
         placement=placement,
         record=_record(site, save, taken, placement) if known is None else known.record,
-        said=_said(save, taken, placement),
+        body=_body(site, save, taken, placement),
         known=known,
     )
 
@@ -214,12 +212,17 @@ def _saved_at(site: Site, save: ToCommit, taken: Taken, *, parent: str | None) -
     return min(saved_at if before is None else max(saved_at, before.instant), site.now())
 
 
-def _said(save: ToCommit, taken: Taken, placement: Placement) -> Mapping[str, JSON]:
-    said: dict[str, JSON] = {
-        "conflicts_with": placement.conflicts,
-        "linked": taken.landed.linked,
-        "source": printable(save.asked.path),
-        "directory": printable(save.directory),
-    }
-    said |= took("landed", taken.landed_seconds, size_bytes=taken.landed.manifest.size_bytes)
-    return said | ({"notes": list(taken.notes)} if taken.notes else {})
+def _body(site: Site, save: ToCommit, taken: Taken, placement: Placement) -> CommittedBody:
+    return CommittedBody(
+        attempt=save.attempt,
+        supersedes=placement.supersedes,
+        conflicts_with=placement.conflicts,
+        tier=site.hot.name,
+        node=site.node,
+        linked=taken.landed.linked,
+        source=printable(save.asked.path),
+        directory=printable(save.directory),
+        notes=tuple(taken.notes) or None,
+        landed_seconds=told(taken.landed_seconds),
+        size_bytes=taken.landed.manifest.size_bytes,
+    )

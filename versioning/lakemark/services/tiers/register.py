@@ -10,10 +10,18 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from lakemark.errors import LakemarkError, Refused
+from lakemark.model.entries.replicas import (
+    DATA_LOST,
+    RELEASED,
+    DataLostBody,
+    LostReplica,
+    ReleasedBody,
+    ReleasedReplica,
+)
+from lakemark.model.entries.tiers import TIER_REGISTERED, TierRegisteredBody
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.ledger.site import SiteState, TierSeen
-from lakemark.model.values.canonical import JSON
 from lakemark.ports import CheckpointStore, Identity, Site, TierPlace
 from lakemark.services.ledger import (
     place_again,
@@ -120,30 +128,39 @@ def _begin_anew(site: Site, known: TierSeen) -> Emptied:
 
 def _forget(site: Site, run: str, known: TierSeen) -> tuple[int, int]:
     """How many replicas of the run went with the old place, and of how many records they were the last."""
-    counts = (0, 0)
-    for kind in ("data_lost", "released"):
-        done: list[JSON] = []
-
-        def decide(state: RunState, kind: str = kind, done: list[JSON] = done) -> Draft | None:
-            require_writable(state)
-            # Somebody else may have registered the new place meanwhile, and committed to it.
-            now = site.ledger.site().tiers.get(tier_key(site, site.hot))
-            done[:] = [] if now is None or now.id != known.id else _gone(site, state, last=kind == "data_lost")
-            if not done:
-                return None
-            return Draft(kind=kind, timeline=state.timeline, body={"items": done}, reason="ephemeral")
-
-        sequence = site.ledger.run(run).sequence
-        if site.ledger.append(run, decide, site.stamp(f"ephemeral:{known.id}:{kind}:{sequence}")).entry is None:
-            continue
-        counts = (counts[0] + len(done), counts[1] + (len(done) if kind == "data_lost" else 0))
-    return counts
+    lost = _say_gone(site, run, known, last=True)
+    return lost + _say_gone(site, run, known, last=False), lost
 
 
-def _gone(site: Site, state: RunState, *, last: bool) -> list[JSON]:
+def _say_gone(site: Site, run: str, known: TierSeen, *, last: bool) -> int:
+    """Appends which replicas went, and answers how many: those that were their record's last, or the others."""
+    done: list[str] = []
     why = f"{site.hot.name} of {site.node} is ephemeral, and its place was empty"
+    kind = DATA_LOST if last else RELEASED
+
+    def decide(state: RunState) -> Draft | None:
+        require_writable(state)
+        # Somebody else may have registered the new place meanwhile, and committed to it.
+        now = site.ledger.site().tiers.get(tier_key(site, site.hot))
+        done[:] = [] if now is None or now.id != known.id else _gone(site, state, last=last)
+        if not done:
+            return None
+        tier, node = site.hot.name, site.node
+        body: DataLostBody | ReleasedBody
+        if last:
+            body = DataLostBody(items=tuple(LostReplica(record=one, tier=tier, node=node, why=why) for one in done))
+            return DATA_LOST.draft(body, timeline=state.timeline, reason="ephemeral")
+        body = ReleasedBody(items=tuple(ReleasedReplica(record=one, tier=tier, node=node, why=why) for one in done))
+        return RELEASED.draft(body, timeline=state.timeline, reason="ephemeral")
+
+    sequence = site.ledger.run(run).sequence
+    appended = site.ledger.append(run, decide, site.stamp(f"ephemeral:{known.id}:{kind.name}:{sequence}"))
+    return 0 if appended.entry is None else len(done)
+
+
+def _gone(site: Site, state: RunState, *, last: bool) -> list[str]:
     return [
-        {"record": found.record.id, "tier": site.hot.name, "node": site.node, "why": why}
+        found.record.id
         for found in state.records.values()
         if site.hot.place in found.replicas and _is_last(site, found) == last
         if not site.hot.holds(found.record.id)
@@ -163,14 +180,11 @@ def _record(site: Site, store: TierPlace, identity: Identity, *, instead_of: str
         now = state.tiers.get(name)
         if now is not None and not now.retired and now.id != instead_of:
             return None
-        body: dict[str, JSON] = {
-            "tier": name,
-            "id": identity.id,
-            "class": store.tier_class,
-            "tier_kind": store.kind,
-            "domain": store.domain,
-        }
-        return Draft(kind="tier_registered", body=body)
+        return TIER_REGISTERED.draft(
+            TierRegisteredBody(
+                tier=name, id=identity.id, class_=store.tier_class, tier_kind=store.kind, domain=store.domain
+            )
+        )
 
     # With the sequence: a tier that is retired and registered again under its old id is news, not the first entry.
     sequence = site.ledger.site().sequence

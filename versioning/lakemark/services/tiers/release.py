@@ -9,10 +9,11 @@ from typing import Final
 
 from lakemark.errors import LakemarkError, NotFound, Refused, StoreUnavailable
 from lakemark.model.back.rollback import target_of
+from lakemark.model.entries.replicas import RELEASED, ReleasedBody, ReleasedReplica
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
 from lakemark.model.tiers.residence import CLASSES, Release
-from lakemark.model.values.instants import later, to_text
+from lakemark.model.values.instants import later
 from lakemark.model.values.wording import instant
 from lakemark.ports import Checkpoint, CheckpointStore, Mark, MarkKind, Named, Site
 from lakemark.ports.store import Listing
@@ -110,8 +111,8 @@ def _released(site: Site, run: str, ready: Sequence[_Proven]) -> list[Release]:
         done[:] = [one for one in releases if _still(state, one)]
         if not done:
             return None
-        items = [_item(state, one) for one in done]
-        return Draft(kind="released", timeline=state.timeline, body={"items": items})
+        items = tuple(_item(state, one) for one in done)
+        return RELEASED.draft(ReleasedBody(items=items), timeline=state.timeline)
 
     site.progress.step("release.checked")
     shared = {one.place.tier: site.store(one.place) for one in releases if one.place.node is None}
@@ -237,16 +238,16 @@ def _still(state: RunState, one: Release) -> bool:
     return survivor is not None and survivor.sound and not wanted
 
 
-def _item(state: RunState, one: Release) -> dict[str, str | None]:
+def _item(state: RunState, one: Release) -> ReleasedReplica:
     survivor = state.records[one.record].replicas[one.survivor]
-    return {
-        "record": one.record,
-        "tier": one.place.tier,
-        "node": one.place.node,
-        "survivor": one.survivor.tier,
-        "survivor_verified_at": to_text(survivor.verified_at),
-        "why": one.why,
-    }
+    return ReleasedReplica(
+        record=one.record,
+        tier=one.place.tier,
+        node=one.place.node,
+        survivor=one.survivor.tier,
+        survivor_verified_at=survivor.verified_at,
+        why=one.why,
+    )
 
 
 def drop_unclaimed(site: Site) -> list[str]:

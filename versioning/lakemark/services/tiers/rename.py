@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lakemark.errors import NotFound, Refused
+from lakemark.model.entries.kind import RecordItem
+from lakemark.model.entries.renamed import NODE_RENAMED, TIER_RENAMED, NodeRenamedBody, TierRenamedBody
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place, RunState
 from lakemark.model.ledger.site import Renamed, SiteState, tier_name
-from lakemark.model.values.canonical import JSON
 from lakemark.ports import Site
 from lakemark.services.ledger import require_writable, tier_key
 
@@ -41,14 +42,14 @@ def rename_tier(site: Site, old: str, new: str) -> list[str]:
             f"the place of the tier {new} {shown}; the ledger knows {old} as {seen.id[:8]}",
             advice="Let `path` or `url` of the new name point to the old one's place.",
         )
-    body: dict[str, JSON] = {"tier": old, "to": new, "id": seen.id, "node": node}
+    body = TierRenamedBody(tier=old, to=new, id=seen.id, node=node)
 
     def decide(now: SiteState) -> Draft | None:
         require_writable(now)
         _require_free(now, tier_name(new, node), seen.id)
         if tier_name(old, node) not in now.tiers:
             return None
-        return Draft(kind="tier_renamed", body=body)
+        return TIER_RENAMED.draft(body)
 
     _append_site(site, decide, f"rename:{tier_key(site, store)}:{seen.id}:{state.sequence}")
     return finish(site)
@@ -89,7 +90,7 @@ def rename_node(site: Site, old: str, new: str) -> list[str]:
             _require_free(now, tier_name(name, new), seen.id)
         if not any(key.endswith(f"@{old}") for key in now.tiers):
             return None
-        return Draft(kind="node_renamed", body={"node": old, "to": new})
+        return NODE_RENAMED.draft(NodeRenamedBody(node=old, to=new))
 
     _append_site(site, decide, f"rename node:{old}:{new}:{state.sequence}")
     return finish(site)
@@ -139,18 +140,17 @@ def _follow(site: Site, run: str, one: Renamed) -> bool:
 
     def decide(state: RunState) -> Draft | None:
         require_writable(state)
-        items: list[JSON] = [
-            {"record": found.record.id}
+        items = tuple(
+            RecordItem(record=found.record.id)
             for found in state.records.values()
             if any(_at(place, one) for place in (*found.replicas, *found.released, *found.refused))
-        ]
+        )
         if not items and not (one.tier is None and one.old in state.watch):
             return None
         if one.tier is None:
-            body: dict[str, JSON] = {"node": one.old, "to": one.new, "items": items}
-            return Draft(kind="node_renamed", timeline=state.timeline, body=body)
-        body = {"tier": one.old, "to": one.new, "node": one.node, "items": items}
-        return Draft(kind="tier_renamed", timeline=state.timeline, body=body)
+            return NODE_RENAMED.draft(NodeRenamedBody(node=one.old, to=one.new, items=items), timeline=state.timeline)
+        body = TierRenamedBody(tier=one.old, to=one.new, node=one.node, items=items)
+        return TIER_RENAMED.draft(body, timeline=state.timeline)
 
     # Asked without reading the run: `finish` comes by at each sweep, and nearly always nothing is to follow.
     outline = site.ledger.outline(run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -18,11 +18,10 @@ from lakemark.errors import (
     SourceDamaged,
     StoreUnavailable,
 )
+from lakemark.model.entries.replicas import REPLICA_REFUSED, REPLICATED, ReplicaRefusedBody, ReplicatedBody
 from lakemark.model.ledger.entry import Attachments, Draft
-from lakemark.model.ledger.measures import took
+from lakemark.model.ledger.measures import told
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
-from lakemark.model.values.canonical import JSON
-from lakemark.model.values.instants import to_text
 from lakemark.ports import Checkpoint, CheckpointStore, Named, Replicas, Site, Stored
 from lakemark.services.ledger import (
     checkpoint,
@@ -35,8 +34,8 @@ from lakemark.services.tiers.sources import changed, claimed, let_go, note_damag
 from lakemark.services.tiers.witness import Witness, read_back
 
 _TRIES: Final = 3
-_Put: TypeAlias = tuple[Stored, Mapping[str, JSON]]
-"""What was stored, and how long that took: copied, and proven as the tier proves."""
+_Put: TypeAlias = tuple[Stored, float]
+"""What was stored, and how many seconds that took: copied, and proven as the tier proves."""
 
 
 class SourceAway(StoreUnavailable):
@@ -140,7 +139,7 @@ def _put(site: Site, found: RecordState, store: Replicas, held: Checkpoint, *, t
         begun = site.seconds()
         try:
             stored = target.put(wanted, witness, now=site.now(), progress=site.progress)
-            return stored, took("replicated", site.seconds() - begun, size_bytes=held.manifest.size_bytes)
+            return stored, site.seconds() - begun
         except LakemarkError as error:
             if not witness.blamed(error):
                 raise _TargetError(error) from error
@@ -185,17 +184,18 @@ def _record(site: Site, found: RecordState, target: Named, put: _Put) -> None:
     """Raises Refused where the record was pruned while its bytes were copied."""
     record = found.record
     place = target.place
-    stored, measured = put
+    stored, spent = put
     sequence = site.ledger.run(record.run).sequence
-    body: dict[str, JSON] = {
-        "tier": place.tier,
-        "node": place.node,
-        "linked": stored.linked,
-        "proof": stored.proof,
-        "verified_at": to_text(stored.verified_at),
-        "written_bytes": stored.written_bytes,
-        **measured,
-    }
+    body = ReplicatedBody(
+        tier=place.tier,
+        node=place.node,
+        linked=stored.linked,
+        proof=stored.proof,
+        verified_at=stored.verified_at,
+        written_bytes=stored.written_bytes,
+        replicated_seconds=told(spent),
+        size_bytes=record.size_bytes,
+    )
 
     def decide(state: RunState) -> Draft | None:
         require_writable(state)
@@ -210,7 +210,7 @@ def _record(site: Site, found: RecordState, target: Named, put: _Put) -> None:
             return None
         # With the names of its objects: without them nobody finds the bytes in a DVC tier again.
         contents = Attachments(objects=stored.objects or None)
-        return Draft(kind="replicated", timeline=record.timeline, body=body, record=record.id, contents=contents)
+        return REPLICATED.draft(body, timeline=record.timeline, record=record.id, contents=contents)
 
     site.ledger.append(record.run, decide, site.stamp(f"replicate:{record.id}:{_key(place)}:{sequence}"))
 
@@ -224,13 +224,8 @@ def _refused(site: Site, found: RecordState, target: Named, why: str) -> None:
         require_writable(state)
         if recorded(state, record.id).refused.get(place) == why:
             return None
-        body: dict[str, JSON] = {"tier": place.tier, "node": place.node, "why": why}
-        return Draft(
-            kind="replica_refused",
-            timeline=record.timeline,
-            body=body,
-            record=record.id,
-        )
+        body = ReplicaRefusedBody(tier=place.tier, node=place.node, why=why)
+        return REPLICA_REFUSED.draft(body, timeline=record.timeline, record=record.id)
 
     if (
         site.ledger.append(record.run, decide, site.stamp(f"refused:{record.id}:{_key(place)}:{sequence}")).entry

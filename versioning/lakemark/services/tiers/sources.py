@@ -9,9 +9,9 @@ from typing import BinaryIO, TypeVar
 
 from lakemark.errors import Corrupt, InDistress, LakemarkError, NoReplica, NotFound, Refused, StoreUnavailable
 from lakemark.model.checkpoints.manifest import File
+from lakemark.model.entries.reads import VERIFIED, VerifiedBody, VerifiedReplica
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
-from lakemark.model.values.instants import to_text
 from lakemark.ports import Checkpoint, CheckpointStore, Damage, Site
 from lakemark.services.ledger import checkpoint, left_out, named_again, recorded, require_identity
 from lakemark.services.tiers.witness import as_answer
@@ -254,18 +254,16 @@ def _note(site: Site, found: RecordState, place: Place, listed: list[Damage], *,
         now = recorded(state, record.id).replicas.get(place)
         if now is None or (now.suspect, now.damaged) == (suspect, damaged):
             return None
-        item = {
-            "record": record.id,
-            "tier": place.tier,
-            "node": place.node,
-            "ok": not listed,
-            "suspect": suspect,
+        item = VerifiedReplica(
+            record=record.id,
+            tier=place.tier,
+            node=place.node,
+            ok=not listed,
+            suspect=suspect,
             # A checkpoint may have 100,000 files, and one broken disk damages all; an entry stays small.
-            "damaged": [f"{damage.path}: {damage.why}" for damage in listed[:100]],
-        }
-        return Draft(
-            kind="verified", timeline=record.timeline, body={"items": [item], "verified_at": to_text(site.now())}
+            damaged=tuple(f"{damage.path}: {damage.why}" for damage in listed[:100]),
         )
+        return VERIFIED.draft(VerifiedBody(items=(item,), verified_at=site.now()), timeline=record.timeline)
 
     where = f"{place.tier}@{place.node}:{site.node}"
     # With the sequence: it may be mended and damaged again, which the first request would swallow.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from lakemark.errors import LakemarkError, NotFound, Refused
+from lakemark.model.entries.pruning import PRUNED, PrunedBody, PrunedRecord
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.tiers.thinning import ages_at, forbidden, thinnable
-from lakemark.model.values.canonical import JSON
 from lakemark.ports import Mark, MarkKind, Site
 from lakemark.services.ledger import recorded, require_clock
 from lakemark.services.tiers.kept import why_kept
@@ -82,13 +82,13 @@ def _gives_room(site: Site, found: RecordState) -> bool:
 
 def _recorded(site: Site, found: RecordState, at: datetime) -> bool:
     record = found.record
-    item: dict[str, JSON] = {"record": record.id, "reasons": ["thinned: hot is full"], "thinned": True}
+    item = PrunedRecord(record=record.id, reasons=("thinned: hot is full",), thinned=True)
 
     def decide(state: RunState) -> Draft | None:
         # It may have been held, or replicated, since it was chosen.
         if forbidden(state, site.now()) or not thinnable(state, recorded(state, record.id), site.hot.place, at=at):
             return None
-        return Draft(kind="pruned", timeline=record.timeline, body={"items": [item]}, reason="thinned")
+        return PRUNED.draft(PrunedBody(items=(item,)), timeline=record.timeline, reason="thinned")
 
     sequence = site.ledger.run(record.run).sequence  # a record may be thinned, come back, and be thinned again
     return site.ledger.append(record.run, decide, site.stamp(f"thinned:{record.id}:{sequence}")).entry is not None

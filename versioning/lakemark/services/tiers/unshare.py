@@ -6,11 +6,10 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from lakemark.errors import Corrupt, LakemarkError
+from lakemark.model.entries.reads import VERIFIED, VerifiedBody, VerifiedReplica
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.tiers.sharing import alone_by_link
-from lakemark.model.values.canonical import JSON
-from lakemark.model.values.instants import to_text
 from lakemark.ports import Site
 from lakemark.services.ledger import checkpoint, recorded
 from lakemark.services.tiers.sources import note_damage
@@ -62,22 +61,14 @@ def _copied(site: Site, found: RecordState) -> None:
 def _record(site: Site, found: RecordState) -> None:
     """That all of it was read, and that it shares nothing any more."""
     record, place = found.record, site.hot.place
-    at = to_text(site.now())
+    at = site.now()
 
     def decide(state: RunState) -> Draft | None:
         now = recorded(state, record.id).replicas.get(place)
         if now is None or not now.linked:
             return None
-        item: dict[str, JSON] = {
-            "record": record.id,
-            "tier": place.tier,
-            "node": place.node,
-            "ok": True,
-            "suspect": False,
-            "damaged": [],
-            "linked": False,
-        }
-        return Draft(kind="verified", timeline=record.timeline, body={"items": [item], "verified_at": at})
+        item = VerifiedReplica(record=record.id, tier=place.tier, node=place.node, ok=True, linked=False)
+        return VERIFIED.draft(VerifiedBody(items=(item,), verified_at=at), timeline=record.timeline)
 
     sequence = site.ledger.run(record.run).sequence
     site.ledger.append(record.run, decide, site.stamp(f"unshared:{record.id}:{site.node}:{sequence}"))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from lakemark.errors import InDistress, LakemarkError, NoReplica
+from lakemark.model.entries.reads import VERIFIED, VerifiedBody, VerifiedReplica
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place, RecordState, RunState
 from lakemark.model.values.instants import to_text
@@ -105,36 +106,34 @@ def record_looks(site: Site, run: str, looks: Sequence[ReplicaLook]) -> None:
     if not looks:
         return
     items = [
-        {
-            "record": one.record,
-            "tier": one.place.tier,
-            "node": one.place.node,
-            "ok": one.ok,
-            "suspect": False,
-            "damaged": [f"{damage.path}: {damage.why}" for damage in one.damages[:100]],
-        }
+        VerifiedReplica(
+            record=one.record,
+            tier=one.place.tier,
+            node=one.place.node,
+            ok=one.ok,
+            damaged=tuple(f"{damage.path}: {damage.why}" for damage in one.damages[:100]),
+        )
         for one in looks
     ]
-    at = to_text(site.now())
+    at = site.now()
 
     def decide(state: RunState) -> Draft | None:
         # Reading takes long: what was released meanwhile has no replica that an entry could speak of.
-        still = [item for item in items if _claimed(state, item)]
+        still = tuple(item for item in items if _claimed(state, item))
         if not still:
             return None
-        return Draft(kind="verified", timeline=state.timeline, body={"items": still, "verified_at": at})
+        return VERIFIED.draft(VerifiedBody(items=still, verified_at=at), timeline=state.timeline)
 
     # With the sequence: two looks within one tick of the clock are two.
     sequence = site.ledger.run(run).sequence
     try:
-        appended = site.ledger.append(run, decide, site.stamp(f"verified:{site.node}:{at}:{sequence}"))
+        appended = site.ledger.append(run, decide, site.stamp(f"verified:{site.node}:{to_text(at)}:{sequence}"))
     except InDistress:  # reading goes on where nothing may be recorded
         return
     if appended.entry is not None:
         site.progress.step("verify.recorded")
 
 
-def _claimed(state: RunState, item: Mapping[str, object]) -> bool:
-    found = state.records.get(str(item["record"]))
-    node = item["node"]
-    return found is not None and Place(tier=str(item["tier"]), node=str(node) if node else None) in found.replicas
+def _claimed(state: RunState, item: VerifiedReplica) -> bool:
+    found = state.records.get(item.record or "")
+    return found is not None and item.place in found.replicas
