@@ -103,7 +103,6 @@ def test_a_body_has_every_key_that_is_written():
         if entry.kind in KINDS
         for key in entry.body.keys() - {field.name.removesuffix("_") for field in fields(KINDS[entry.kind].body)}
     }
-    # Of earlier versions; nothing was ever done with them.
     assert lacking == set()
 
 
