@@ -1,5 +1,6 @@
 """A dry run says what would be done, and changes nothing: no entry, no file."""
 
+import json
 import shlex
 
 import pytest
@@ -97,3 +98,48 @@ def test_approving_again_is_foreseen_as_it_is(trained, someone):
     for who, exit_code in ((bea, 0), (bea, 0), (cem, 7)):
         foreseen, done = (trained(*asking, *more, environ=who) for more in (["--dry-run"], []))
         assert (foreseen.code, done.code) == (exit_code, exit_code)
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code"),
+    [
+        (("tier", "rename", "tape", "cold"), 3),
+        (("tier", "rename", "hot", "cold"), 3),
+        (("node", "rename", "node-z", "node-a"), 3),
+        (("node", "rename", "node-a", "node-z"), 7),
+        (("metric", "r1@100", "loss=nan", "--reason", "because"), 2),
+        (("rollback", "refuse", "r-none", "--reason", "because"), 3),
+    ],
+)
+def test_what_is_refused_is_refused_by_its_dry_run_in_the_same_words(shared, words, exit_code):
+    foreseen, done = shared.fails(*words, "--dry-run"), shared.fails(*words)
+    assert foreseen == done
+    assert done["exit_code"] == exit_code
+
+
+def test_a_place_that_is_another_ledger_s_is_refused_dry(trained):
+    file = trained.home / "cold" / "lakemark-tier.json"
+    other = json.loads(file.read_text()) | {"id": "7" * 32, "ledger": "5111ba71-c267-42cf-8c07-8b5d00b213d2"}
+    file.chmod(0o600)
+    file.write_text(json.dumps(other))
+    trained.settings("cold:", "attic:")
+    for more in (["--dry-run"], []):
+        error = trained.fails("tier", "init", "attic", *more)
+        assert error["exit_code"] == 7
+        assert "ledger" in error["message"]
+
+
+def test_what_is_there_already_is_nothing_to_do(trained):
+    trained.ok("metric", "r1@100", "mmlu=0.5", "--reason", "because")
+    assert trained.ok("metric", "r1@100", "mmlu=0.5", "f1=1", "--reason", "because", "--dry-run")["would"] == [
+        f"add f1=1 to r1@100 ({trained.ok('show', 'r1@100')['record'][:12]})"
+    ]
+    for words, said in (
+        (("metric", "r1@100", "mmlu=0.5", "--reason", "because"), "the record says so already"),
+        (("run", "reopen", "r1", "--reason", "because"), "it is open"),
+        (("tier", "init", "cold"), "it is registered"),
+    ):
+        tips = trained.tips()
+        assert trained.ok(*words, "--dry-run")["would"] == [f"change nothing: {said}"]
+        trained.ok(*words)
+        assert trained.tips() == tips

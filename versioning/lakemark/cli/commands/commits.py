@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,7 @@ from lakemark.cli.commands.inspecting import found_view
 from lakemark.cli.commands.records import record_lines
 from lakemark.cli.options import Reason, Whole, absolute
 from lakemark.cli.output import instant, plain, short, size
+from lakemark.cli.rehearsing import rehearsed
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.errors import Corrupt, Denied, LakemarkError, StoreUnavailable, Usage
 from lakemark.model.values.instants import to_text
@@ -21,6 +22,7 @@ from lakemark.model.values.names import is_run, not_read, printable
 
 if TYPE_CHECKING:
     from lakemark.model.checkpoints.record import Record
+    from lakemark.model.ledger.entry import Entry
     from lakemark.model.ledger.run import RecordState, RunState
     from lakemark.ports import Found, Site
     from lakemark.services.node.swept import Swept
@@ -171,11 +173,21 @@ def metric(
     found = here.history.found(record, now=here.now)
     run, identity = found.record.run, found.record.id
     if dry_run:
-        here.require_sound()
-        told = ", ".join(f"{name}={value:g}" for name, value in metrics.items())
-        return would(f"add {told} to {run}@{found.record.step} ({short(identity)})", record=identity)
+        return rehearsed(
+            here,
+            lambda site: add_metrics(site, run, identity, metrics, reason=reason),
+            {"metric_added": lambda entry: f"add {_given(entry)} to {run}@{found.record.step} ({short(identity)})"},
+            otherwise="the record says so already",
+            record=identity,
+        )
     add_metrics(here.site, run, identity, metrics, reason=reason)
     return record_answer(here, identity, run)
+
+
+def _given(entry: Entry) -> str:
+    said = entry.body["metrics"]
+    # Only what the record does not say yet.
+    return ", ".join(f"{name}={value:g}" for name, value in said.items()) if isinstance(said, Mapping) else ""
 
 
 def bind(

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from lakemark.cli import prefect_mirror as mirroring
 from lakemark.cli.options import Reason
 from lakemark.cli.output import pairs, short
+from lakemark.cli.rehearsing import rehearsed
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.errors import Conflict, NotFound, Refused
 from lakemark.model.back.rollback_plan import RollbackPlan
@@ -41,13 +42,19 @@ def approve(
         Say whether it could be approved, and change nothing.
     """
     from lakemark.services.back import rollback_decide
+    from lakemark.services.back.rollback_request import find
 
     here = session()
     if dry_run:
-        here.require_sound()
-        # All that an approval is refused for is asked, as if it were given now.
-        state, _ = rollback_decide.approvable(here.site, identity, digest=digest)
-        return would(f"approve {state.id}", rollback=state.id, state=state.state)
+        state = find(here.site, identity)[1]
+        return rehearsed(
+            here,
+            lambda site: rollback_decide.approve(site, identity, digest=digest, by=as_),
+            {"rollback_approved": lambda _: f"approve {state.id}"},
+            otherwise=f"{here.site.actor} approved {state.id} already",
+            rollback=state.id,
+            state=state.state,
+        )
     state = rollback_decide.approve(here.site, identity, digest=digest, by=as_)
     # After the entry, which alone decides: where Prefect is silent, the decision stands.
     flow_run = mirroring.tell(here, state, approver=as_ or here.site.actor)
@@ -80,9 +87,15 @@ def refuse(
 
     here = session()
     if dry_run:
-        here.require_sound()
         state = find(here.site, identity)[1]
-        return would(f"refuse {state.id}, which is {state.state}", rollback=state.id, state=state.state)
+        return rehearsed(
+            here,
+            lambda site: rollback_decide.refuse(site, identity, reason=reason, by=as_),
+            {"rollback_refused": lambda _: f"refuse {state.id}, which is {state.state}"},
+            otherwise=f"{state.id} is refused",
+            rollback=state.id,
+            state=state.state,
+        )
     state = rollback_decide.refuse(here.site, identity, reason=reason, by=as_)
     flow_run = mirroring.tell(here, state, approver=as_ or here.site.actor)
     return _decided(here, state, flow_run)

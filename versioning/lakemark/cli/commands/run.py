@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from lakemark.cli.options import Reason, Whole, absolute, require_kept
 from lakemark.cli.output import ago, instant, pairs, plain, short, table, told
+from lakemark.cli.rehearsing import rehearsed
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.cli.watchable import require_alone, require_watchable
 from lakemark.errors import Usage
@@ -273,9 +274,13 @@ def reopen_run(run: str, /, *, reason: Reason, dry_run: bool = False) -> Answer:
     here = session()
     name = here.history.name(run)
     if dry_run:
-        here.require_sound()
-        closed = here.history.structure(name).closed
-        return would(f"reopen {name}" if closed else "change nothing: it is open", run=name)
+        return rehearsed(
+            here,
+            lambda site: service.reopen_run(site, name, reason=reason),
+            {"reopened": lambda _: f"reopen {name}"},
+            otherwise="it is open",
+            run=name,
+        )
     service.reopen_run(here.site, name, reason=reason)
     return _after(here, name)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakemark.cli.output import short, size, table
+from lakemark.cli.rehearsing import rehearsed
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.errors import LakemarkError, Misconfigured, StoreUnavailable
+from lakemark.model.ledger.entry import SITE, Entry
 from lakemark.model.ledger.site import SiteState
 from lakemark.model.values.instants import duration_text
 
@@ -59,15 +61,14 @@ def init_tier(name: str, /, *, dry_run: bool = False) -> Answer:
     dry_run: bool
         Say what would be done, and change nothing.
     """
-    from lakemark.services.tiers.register import register_tier
+    from lakemark.services.tiers.register import register_tier, registrable
 
     here = session()
     store = here.site.store(name)
     if dry_run:
-        # Of the place itself, not of the ledger: it may have been claimed already, by this ledger or another.
-        found = store.identity()
+        found, known = registrable(here.site, store)
         said = f"record the tier {name}, which is {short(found.id)}" if found else f"claim the place of {name}"
-        return would(said, tier=name, id=found.id if found else None)
+        return would("change nothing: it is registered" if known else said, tier=name, id=found.id if found else None)
     register_tier(here.site, store)
     row = _row(here, name, store, _counts(here))
     return Answer(document={"tiers": [row]}, lines=[f"{name} is tier {row['id']}, {row['state']}"])
@@ -90,12 +91,21 @@ def rename_tier(old: str, new: str, /, *, dry_run: bool = False) -> Answer:
     from lakemark.services.tiers.rename import rename_tier as rename
 
     here = session()
-    store = configured(here, new)
+    configured(here, new)
     if dry_run:
-        found = store.identity()
-        return would(f"call the tier {old}, {short(found.id if found else None)}, {new} from now on", tier=new)
+        return rehearsed(
+            here,
+            lambda site: rename(site, old, new),
+            {
+                "tier_renamed": lambda entry: _renamed(entry, f"call the tier {old} {new} from now on"),
+                # Of an earlier rename that did not reach every run.
+                "node_renamed": lambda entry: _renamed(entry, ""),
+            },
+            otherwise=f"{old} is called {new}, and the replicas of all runs followed",
+            tier=new,
+        )
     followed = rename(here.site, old, new)
-    row = _row(here, new, store, _counts(here))
+    row = _row(here, new, here.site.tiers[new], _counts(here))
     return Answer(
         document={"tiers": [row], "runs": followed},
         lines=[f"the tier {old} is called {new}; the replicas of {len(followed)} run(s) followed"],
@@ -120,12 +130,27 @@ def rename_node(old: str, new: str, /, *, dry_run: bool = False) -> Answer:
 
     here = session()
     if dry_run:
-        return would(f"call the node {old} {new} from now on", node=new)
+        return rehearsed(
+            here,
+            lambda site: rename(site, old, new),
+            {
+                "node_renamed": lambda entry: _renamed(entry, f"call the node {old} {new} from now on"),
+                # Of an earlier rename that did not reach every run.
+                "tier_renamed": lambda entry: _renamed(entry, ""),
+            },
+            otherwise=f"{old} is called {new}, and the replicas of all runs followed",
+            node=new,
+        )
     followed = rename(here.site, old, new)
     return Answer(
         document={"node": new, "runs": followed},
         lines=[f"the node {old} is called {new}; the replicas of {len(followed)} run(s) followed"],
     )
+
+
+def _renamed(entry: Entry, said: str) -> str:
+    """The site's entry says it; a run's, that its replicas follow."""
+    return said if entry.branch == SITE else f"let the replicas of {entry.branch} follow"
 
 
 def configured(here: Session, name: str) -> TierPlace:

@@ -66,6 +66,25 @@ def register_tier(site: Site, store: CheckpointStore) -> Identity:
     return identity
 
 
+def registrable(site: Site, store: CheckpointStore) -> tuple[Identity | None, bool]:
+    """What `register_tier` would find: the place's identity, None where it would be claimed; whether it is registered.
+
+    Raises Refused as that does, as far as it can be told without writing: whether an empty place may be written is not.
+    """
+    known = site.ledger.site().tiers.get(tier_key(site, store))
+    found = store.identity()
+    if known is not None and not known.retired:
+        require_identity(site, store)
+        return found, True
+    require_name(site, store, found)
+    if found is not None and found.ledger != site.ledger.id:
+        raise Refused(
+            f"the place of {store.name} is a tier of another ledger, {found.ledger[:8]}",
+            advice="Give this tier a place of its own in lakemark.yaml.",
+        )
+    return found, False
+
+
 def register_all(site: Site, *, only: Collection[str] | None = None) -> dict[str, Identity | LakemarkError]:
     """Every tier of the site, or of these names; for each what it is, or the error that kept it out."""
     result: dict[str, Identity | LakemarkError] = {}
