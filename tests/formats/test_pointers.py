@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lakemark.formats.find.pointers import Kind, Neighbour, decide
+from lakemark.formats.pointers.decide import decide
+from lakemark.formats.pointers.rule import Kind, Neighbour
 from lakemark.formats.readers import tf_state
 from lakemark.ports import Placed, PointerKind
 
@@ -83,7 +84,17 @@ def test_lightning_s_last_is_what_it_was_wherever_it_was(depth):
     assert said("lightning", path, {"last.ckpt": GONE_LINK}) == {
         f"{depth}last.ckpt": ("symlink", "epoch=0-step=8.ckpt")
     }
-    assert said("lightning", path, {}) == {}
+    assert said("lightning", path, {"epoch=1-step=16.ckpt": FILE}) == {}
+
+
+def test_lightning_s_last_is_made_where_nothing_was():
+    """Whether its trainer asks for `ckpt_path="last"` nobody knows; without one it would start anew."""
+    expected = {"a/last.ckpt": ("symlink", "epoch=0-step=8.ckpt")}
+    assert said("lightning", "a/epoch=0-step=8.ckpt", {}) == expected
+    assert (
+        said("lightning", "a/epoch=0-step=8.ckpt", {".lakemark-aside": FOLDER, "epoch=0-step=8.ckpt": FILE}) == expected
+    )
+    assert said("lightning", "m-step=5-last.ckpt", {}) == {}
 
 
 def test_lightning_s_last_may_lie_above_a_metric_s_folder():

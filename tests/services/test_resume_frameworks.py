@@ -204,7 +204,8 @@ def test_temporary_and_half_written_later_ones_and_links_to_them_go_aside(folder
     bench.resume(30)
     left = {path.name for path in place.iterdir()}
     assert {"step-30", "oldest", "events.log"} <= left
-    assert left & {"step-40", "step-45", "step-60", "tmp_step-50", "latest", "best"} == set()
+    assert left & {"step-40", "step-45", "step-60", "tmp_step-50", "best"} == set()
+    assert (place / "latest").readlink() == Path("step-30")
     assert bench.before - contents(bench.out) == {}
     assert (bench.aside() / NESTED / "checkpoint" / "latest").is_symlink()
 

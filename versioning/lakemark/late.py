@@ -54,6 +54,9 @@ class LateRecogniser:
     def pointers(self, placed: Placed) -> tuple[Pointer, ...]:
         return self._real.pointers(placed)
 
+    def unset(self, placed: Placed) -> tuple[str, ...]:
+        return self._real.unset(placed)
+
     def baked(self, placed: Placed) -> tuple[Baked, ...]:
         return self._real.baked(placed)
 

@@ -40,6 +40,9 @@ class MemoryRecogniser:
     def pointers(self, placed: Placed) -> tuple[Pointer, ...]:
         return ()
 
+    def unset(self, placed: Placed) -> tuple[str, ...]:
+        return ()
+
     def baked(self, placed: Placed) -> tuple[Baked, ...]:
         return ()
 

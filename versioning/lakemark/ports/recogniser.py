@@ -39,6 +39,8 @@ class Found:
     unlisted: nothing in it says which files it has: no index, no marker written last, no count.
     metrics: what its framework itself wrote of that very step, in names or texts.
     target: what a pointer names, as it is written there. notes: findings that do not change the verdict.
+    pointed: names of links and one-line files beside it that name a step -> their form, as `Placed.kept` takes it; told by
+    `judge` alone.
     """
 
     path: Path
@@ -60,6 +62,7 @@ class Found:
     target: str | None = None
     notes: tuple[str, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
+    pointed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -79,7 +82,8 @@ Unreadable: TypeAlias = Callable[[Path, str], object]
 class Placed:
     """A checkpoint in the directory that is resumed into. path: as a trainer names it; of members it may be a prefix.
 
-    root: that directory. aside: where this job moves things of it, under the same relative paths.
+    root: that directory. aside: where this job moves things of it, under the same relative paths. step: the record's.
+    kept: links and lines that the run keeps beside its checkpoints, by name, each with its form.
     """
 
     path: Path
@@ -87,6 +91,8 @@ class Placed:
     root: Path
     aside: Path
     members: tuple[Path, ...] = ()
+    step: int | None = None
+    kept: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -121,6 +127,9 @@ class Recogniser(Protocol):
 
     def pointers(self, placed: Placed) -> tuple[Pointer, ...]:
         """The framework's own pointers as they must be once `placed` is what training goes on from, changed or not."""
+
+    def unset(self, placed: Placed) -> tuple[str, ...]:
+        """What its framework goes by and can neither be set nor made here, a sentence each."""
 
     def baked(self, placed: Placed) -> tuple[Baked, ...]:
         """Places written into files of the checkpoint, or beside it, that no pointer repairs. Pickles are not read."""

@@ -166,7 +166,6 @@ def _lines(done: Resumed) -> list[str]:
         *(("moved aside", path) for path in done.moved_aside),
         *(("pointer", f"{one.path}: {one.kind} {one.content}".rstrip()) for one in done.pointers),
         *(("passed over", f"step {step}: {why}") for step, why in passed),
-        *(("mind", f"{one.file} says {one.path}, which is {one.now} now") for one in done.baked),
         *(("mind", note) for note in done.notes),
     ]
     return [*pairs(rows), *map(plain, role_lines(done.roles))]

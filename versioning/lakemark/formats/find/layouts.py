@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from lakemark.formats.find import pointers
-from lakemark.formats.find.pointers import Kind, Neighbour
+from lakemark.formats.pointers import links_and_lines
+from lakemark.formats.pointers.decide import cannot, decide
+from lakemark.formats.pointers.rule import Kind, Neighbour
 from lakemark.formats.readers import role_ranges
 from lakemark.formats.readers.folder import Folder, NameKind as Lies, Unreadable
+from lakemark.formats.torch.ray import SNAPSHOT
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.ports import Baked, Placed, Pointer, Range
 
@@ -26,7 +28,7 @@ _LATEST_OF_RAY: Final = re.compile(
     r'"latest_checkpoint_result"\s*:\s*\{[^{}]*?"checkpoint_dir_name"\s*:\s*("(?:[^"\\]|\\.){1,1000}")'
 )
 _UNFINISHED: Final = ".orbax-checkpoint-tmp"
-_SNAPSHOT: Final = "checkpoint_manager_snapshot.json"
+_OWN_TEXTS: Final = re.compile(rf"checkpoint|{re.escape(SNAPSHOT)}|latest-rank\d+\.pt\.symlink", re.ASCII)
 _KINDS: Final = {Lies.FILE: Kind.FILE, Lies.FOLDER: Kind.FOLDER, Lies.LINK: Kind.LINK}
 
 
@@ -37,11 +39,15 @@ class Layouts:
 
     def pointers(self, placed: Placed) -> tuple[Pointer, ...]:
         """As the port says. Reads names, links and small pointer files."""
-        return pointers.decide(placed, _beside(placed))
+        return decide(placed, _beside(placed))
+
+    def unset(self, placed: Placed) -> tuple[str, ...]:
+        """As the port says."""
+        return cannot(placed, _beside(placed))
 
     def baked(self, placed: Placed) -> tuple[Baked, ...]:
         """As the port says."""
-        return tuple(_baked(placed))
+        return (*_baked(placed), *_unlike(placed))
 
     def index_files(self, manifest: Manifest) -> Mapping[str, tuple[str, ...]]:
         """As the port says."""
@@ -76,13 +82,28 @@ def _neighbour(folder: Folder, name: str, kind: Kind, *, aside: bool) -> Neighbo
     text = target = ""
     try:
         # Other files are never opened: they may be checkpoints of any size.
-        if kind is Kind.FILE and pointers.TEXTS.fullmatch(name):
+        if kind is Kind.FILE and _OWN_TEXTS.fullmatch(name):
             text = folder.text(name, longest_bytes=_LONGEST_POINTER_BYTES)
+        elif kind is Kind.FILE and links_and_lines.is_text(name):
+            text = folder.text(name, longest_bytes=links_and_lines.LONGEST_BYTES)
         elif kind is Kind.LINK:
             target = os.readlink(f"{folder.at}/{name}")  # noqa: PTH115 - the text, whatever it is
     except (Unreadable, OSError):
         pass
     return Neighbour(kind=kind, text=text, target=target, aside=aside)
+
+
+def pointed(folder: Folder, likely: Iterable[str]) -> dict[str, str]:
+    """Links and lines in a folder of checkpoints that name a step -> their form. likely: of its names, by what they say."""
+    kinds = {name: _KINDS[folder.kinds[name]] for name in likely if folder.kinds[name] in _KINDS}
+    read = {name: _neighbour(folder, name, kind, aside=False) for name, kind in kinds.items()}
+    return links_and_lines.kept(folder.path, read, beside=folder.kinds)
+
+
+def _unlike(placed: Placed) -> Iterator[Baked]:
+    for folder, names in _beside(placed).items():
+        for name, said in links_and_lines.unlike(names, placed):
+            yield Baked(file=folder / name, path=said, now=placed.path)
 
 
 def _baked(placed: Placed) -> Iterator[Baked]:
@@ -100,9 +121,9 @@ def _baked(placed: Placed) -> Iterator[Baked]:
         if match and _UNFINISHED not in match["place"]:  # of an item it is where that was before the whole was renamed
             yield Baked(file=folder.path / "commit_success.txt", path=match["place"], now=folder.path)
     if placed.framework.startswith("ray"):
-        match = _LATEST_OF_RAY.search(_start(inside.parent, _SNAPSHOT))
+        match = _LATEST_OF_RAY.search(_start(inside.parent, SNAPSHOT))
         if match and isinstance(latest := _json(match[1]), str):
-            yield Baked(file=placed.path.parent / _SNAPSHOT, path=latest, now=Path(placed.path.name))
+            yield Baked(file=placed.path.parent / SNAPSHOT, path=latest, now=Path(placed.path.name))
 
 
 def _start(folder: Folder, name: str) -> str:

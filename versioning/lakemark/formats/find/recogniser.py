@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from lakemark.errors import Denied, NotFound, quoted
-from lakemark.formats.find.layouts import Layouts
+from lakemark.formats.find.layouts import Layouts, pointed
 from lakemark.formats.find.links import FRAMEWORK as ALIAS, LASTS, Link, judge_link, links_of
 from lakemark.formats.find.seen import LastSeen
 from lakemark.formats.readers.folder import Folder, NameKind
@@ -77,7 +77,7 @@ class FrameworkRecogniser(Layouts):
         candidates, links = self._candidates(Folder.of(root), unreadable)
         beside = _Beside(candidates)
         # `skip` first: what is known already is not opened again.
-        results = [_kept(beside.compared(one.judge(), one)) for one in candidates if not skip(one.paths)]
+        results = [_settled(beside.compared(one.judge(), one)) for one in candidates if not skip(one.paths)]
         steps = _steps(candidates)
         parents = {os.path.normpath(one.path.parent) for one in candidates}
         # Where nothing was found most links are of other programs.
@@ -87,7 +87,11 @@ class FrameworkRecogniser(Layouts):
 
     def judge(self, path: Path) -> Found:
         """Denied where it, or a folder in it, may not be read."""
-        return _kept(self._judge(path))
+        found = _settled(self._judge(path))
+        if found.verdict is not Verdict.COMPLETE:
+            return found
+        seen = self._seen.of(path.parent)
+        return replace(found, pointed=pointed(seen.folder, seen.called_newest()))
 
     def _judge(self, path: Path) -> Found:
         try:
@@ -308,7 +312,7 @@ def _judged(family: Family, folder: Folder) -> Found:
     return replace(found, verdict=Verdict.INCOMPLETE, why=f"it can't be read: {folder.problem or 'nothing is in it'}")
 
 
-def _kept(found: Found) -> Found:
+def _settled(found: Found) -> Found:
     """No save where it lies in a folder that is still being written."""
     if found.verdict not in (Verdict.COMPLETE, Verdict.INCOMPLETE):
         return found

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from lakemark.formats.pointers.links_and_lines import NEWEST
 from lakemark.formats.readers.folder import Folder
 from lakemark.formats.rules.family import Family, Loose
 
@@ -28,6 +29,7 @@ class SeenFolder:
     states: dict[str, _State | None]
     loose: dict[Path, Loose] | None = None
     steps: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
+    newest: tuple[str, ...] | None = None
 
     def note(self, candidates: Iterable[Loose]) -> dict[Path, Loose]:
         """The first has a path. Folders in it that are listed for them count as it does."""
@@ -53,6 +55,12 @@ class SeenFolder:
             )
             self.steps[id(family)] = rows
         return rows
+
+    def called_newest(self) -> tuple[str, ...]:
+        """Those of its names that say which checkpoint is the newest."""
+        if self.newest is None:
+            self.newest = tuple(name for name in self.folder.kinds if NEWEST.fullmatch(name))
+        return self.newest
 
     def holds(self) -> bool:
         """Whether nothing came, went or changed its name since; False also where a folder in it was looked into."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
@@ -31,6 +32,7 @@ class CommittedBody(EntryBody):
     directory: Annotated[str | None, "watched", PASSED_OVER] = None
     recovered: bool = field(default=False, metadata=LEFT_OUT)
     notes: Annotated[tuple[str, ...] | None, "what people should know of it", PASSED_OVER] = None
+    pointers: Annotated[Mapping[str, str] | None, "name to form", PASSED_OVER] = None
     saved_seconds: Told = None
     landed_seconds: Told = None
     size_bytes: Bytes = None

@@ -15,11 +15,12 @@ from pathlib import Path
 from lakemark.errors import Conflict, LakemarkError, NotFound
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.model.ledger.run import RecordState, RunState
+from lakemark.model.runs.timeline import latest
 from lakemark.ports import Baked, Found, Placed, Pointer, PointerKind, Site
 from lakemark.services.back.later_steps import later_than, links_to, said_of_moved
 from lakemark.services.back.restore import restore_manifest
 from lakemark.services.saves.known_files import remember_as
-from lakemark.services.saves.layout import ASIDE, Layout, layout_of
+from lakemark.services.saves.layout import ASIDE, Layout, committed, layout_of
 from lakemark.services.tiers.sources import require_in_reach
 
 # A trainer takes a checkpoint for whole where its index lies there: it must find all the files that this names.
@@ -45,7 +46,7 @@ class Arranged:
 
 def arrange(site: Site, state: RunState, found: RecordState, *, to: Path, aside: Path) -> Arranged:
     """Brings the checkpoint of `found` into `to`. Raises NoReplica, Refused, Conflict, StoreUnavailable."""
-    work = _Work(site=site, found=found, layout=layout_of(site, state, found, to=to), to=to, aside=aside)
+    work = _Work(site=site, state=state, found=found, layout=layout_of(site, state, found, to=to), to=to, aside=aside)
     # By every byte: a directory of the right name may be what a killed trainer half wrote.
     right = work.right()
     work.clear([piece for piece in work.layout.pieces if piece not in right])
@@ -70,8 +71,19 @@ def arrange(site: Site, state: RunState, found: RecordState, *, to: Path, aside:
         brought_seconds=seconds,
         pointers=tuple(pointers),
         baked=baked,
-        notes=tuple(said_of_moved(site, finds, [path for one in later for path in one.paths])),
+        notes=(
+            *(_said(one, found.record.step) for one in pointers),
+            *site.recogniser.unset(placed),
+            *(f"{one.file} says {one.path}, which is {one.now} now" for one in baked),
+            *said_of_moved(site, finds, [path for one in later for path in one.paths]),
+        ),
     )
+
+
+def _said(pointer: Pointer, step: int) -> str:
+    """What was done to a pointer."""
+    done = "was moved aside" if pointer.kind is PointerKind.GONE else f"names step {step} now"
+    return f"{pointer.path} {done}: {pointer.why}"
 
 
 def require_can_arrange(site: Site, state: RunState, found: RecordState, *, to: Path, aside: Path) -> None:
@@ -79,7 +91,9 @@ def require_can_arrange(site: Site, state: RunState, found: RecordState, *, to: 
     try:
         require_in_reach(site, found)
     except LakemarkError:
-        work = _Work(site=site, found=found, layout=layout_of(site, state, found, to=to), to=to, aside=aside)
+        work = _Work(
+            site=site, state=state, found=found, layout=layout_of(site, state, found, to=to), to=to, aside=aside
+        )
         # Read only where nobody else has it: it is read again once the decision is made.
         if work.right() != set(work.layout.pieces):
             raise
@@ -87,7 +101,7 @@ def require_can_arrange(site: Site, state: RunState, found: RecordState, *, to: 
 
 def foreseen(site: Site, state: RunState, found: RecordState, *, to: Path, aside: Path) -> tuple[str, ...]:
     """What `arrange` would do, a sentence each; changes nothing."""
-    work = _Work(site=site, found=found, layout=layout_of(site, state, found, to=to), to=to, aside=aside)
+    work = _Work(site=site, state=state, found=found, layout=layout_of(site, state, found, to=to), to=to, aside=aside)
     finds = work.others()
     there = all(site.files.exists(piece) for piece in work.layout.pieces)
     judged = work.judged() if there else None
@@ -102,6 +116,7 @@ def foreseen(site: Site, state: RunState, found: RecordState, *, to: Path, aside
 @dataclass(slots=True, kw_only=True)
 class _Work:
     site: Site
+    state: RunState
     found: RecordState
     layout: Layout
     to: Path
@@ -162,8 +177,20 @@ class _Work:
         if framework == "generic" and judged is not None:
             framework = judged.framework
         return Placed(
-            path=self.layout.path, framework=framework, root=self.to, aside=self.aside, members=self.layout.members
+            path=self.layout.path,
+            framework=framework,
+            root=self.to,
+            aside=self.aside,
+            members=self.layout.members,
+            step=self.found.record.step,
+            kept=self._kept(),
         )
+
+    def _kept(self) -> dict[str, str]:
+        """Links and lines that the run keeps: as this save was committed, else, for the first one has none yet, the newest."""
+        newest = latest(self.state)
+        rows = (self.found, newest) if newest is not None else (self.found,)
+        return next((dict(kept) for one in rows if (kept := committed(self.site, one).pointers)), {})
 
     def point(self, wanted: Iterable[Pointer]) -> list[Pointer]:
         """Makes the pointers so; answers those that were not."""

@@ -58,7 +58,7 @@ class Taken:
 
     metrics: what its framework wrote of the step. landed_seconds: how long it took to come to hot, files' quiet included.
     written_at: by its files; None where they can't tell: also where they claim to be of the future.
-    made_at: as its trainer announced, else by its files.
+    made_at: as its trainer announced, else by its files. pointed: links and lines beside it that name a step, by form.
     """
 
     landed: Landed
@@ -67,6 +67,7 @@ class Taken:
     landed_seconds: float
     written_at: datetime | None
     made_at: datetime | None
+    pointed: Mapping[str, str]
 
     @property
     def identities(self) -> tuple[KnownFile, ...]:
@@ -156,6 +157,7 @@ def land(site: Site, save: ToCommit, judged: Judged) -> Taken:
         landed_seconds=seconds,
         written_at=written_at,
         made_at=asked.spooled.saved_at if asked.spooled is not None else written_at,
+        pointed=found.pointed,
     )
 
 

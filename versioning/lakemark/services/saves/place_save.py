@@ -222,6 +222,8 @@ def _body(site: Site, save: ToCommit, taken: Taken, placement: Placement) -> Com
         linked=taken.landed.linked,
         source=printable(save.asked.path),
         directory=printable(save.directory),
+        # So that a directory on another node gets the same: nothing else says that a run keeps a link beside its saves.
+        pointers=dict(taken.pointed) or None,
         notes=tuple(taken.notes) or None,
         landed_seconds=told(taken.landed_seconds),
         size_bytes=taken.landed.manifest.size_bytes,
