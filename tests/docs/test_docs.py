@@ -48,3 +48,13 @@ def test_contributing_says_how_many_parameters_the_linter_allows():
     names = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight")
     assert f"at most {names[rules['max-positional-args']]} positional parameters" in said
     assert f"the linter stops at {names[rules['max-args']]}" in said
+
+
+def test_how_data_gets_into_lakefs_is_found_from_the_readme():
+    (row,) = (line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if "into lakeFS" in line)
+    (link,) = _LINK.findall(row)
+    page = (ROOT / link).read_text(encoding="utf-8")
+    told = page.partition("## How data gets into lakeFS\n")[2].partition("\n## ")[0]
+    (code,) = re.findall(r"```python\n(.*?)```", told, re.DOTALL)
+    compile(code, link, "exec")
+    assert [way for way in (".upload(", ".commit(", "lakectl fs upload", "lakectl commit") if way not in told] == []
