@@ -244,7 +244,7 @@ def test_announced_saves_that_the_trainer_removed_are_not_waited_for(world):
     world.disk.remove(trainer.save(100))
     trainer.save(200)
     swept = world.sweep()
-    assert [why for _, why in swept.incomplete] == ["gone before it was committed"]
+    assert [why for _, why in swept.incomplete] == ["step 100 was gone before it was committed"]
     assert not world.sweep().incomplete
 
 

@@ -151,7 +151,7 @@ def test_what_is_announced_before_anything_lies_there_is_waited_for(trainer, yar
     assert (yard.steps(), trainer.waiting) == ([5], [])
     trainer.run.saved(plain(yard.out, 6), step=6)
     shutil.rmtree(yard.out / "step-6")
-    assert [why for _, why in yard.sweep().incomplete] == ["gone before it was committed"]
+    assert [why for _, why in yard.sweep().incomplete] == ["step 6 was gone before it was committed"]
     assert trainer.waiting == []
 
 

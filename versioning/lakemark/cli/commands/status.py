@@ -30,6 +30,7 @@ from lakemark.services.data import note as data_note
 from lakemark.services.health.saves import (
     problems_of_best,
     problems_of_late,
+    problems_of_lost,
     problems_of_refused,
     problems_without_record,
 )
@@ -394,8 +395,7 @@ def _waiting(here: Session, state: RunState, rules: Rules, *, announced: int) ->
         yield Problem(colour=AMBER, what=what, next="lakemark sweep writes it anew.")
     # Of closed runs as well: what was saved before the close is still to be kept or given up.
     left = (*problems_of_room(state.run, waiting, now=here.now), *problems_of_refused(state.run, waiting))
-    if state.closed:
-        yield from problems_of_late(state.run, waiting)
+    yield from (problems_of_late if state.closed else problems_of_lost)(state.run, waiting)
     # Whoever closed the run was told of them and said that it is over without them.
     yield from (replace(one, colour=AMBER) for one in left) if state.closed else left
     yield from problems_of_best(state, here.history.modes())

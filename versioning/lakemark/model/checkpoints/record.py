@@ -101,6 +101,7 @@ class Record(Coded, what="a record", document=FORMAT):
 
     content: the manifest's content digest. saved_at: when the trainer finished it, by its node's clock.
     parent: the record training went on from. supersedes: the record this one replaces (it was taken too early).
+    announced: its own process said what it is; else that was worked out.
     """
 
     # A run's name becomes a folder and a branch. `shared`: thousands of records say the same.
@@ -122,6 +123,7 @@ class Record(Coded, what="a record", document=FORMAT):
     parent: Digest | None = None
     attempt: Annotated[str, shared] | None = None
     supersedes: Digest | None = None
+    announced: bool = field(default=False, metadata=LEFT_OUT)
     extra: Mapping[str, JSON] = field(default_factory=dict)
     _id: str = field(default="", init=False, repr=False, compare=False)
 
@@ -142,6 +144,9 @@ class Record(Coded, what="a record", document=FORMAT):
 
     def with_data(self, data: tuple[DataRef, ...]) -> Self:
         return replace(self, data=data)
+
+    def with_metrics(self, metrics: Mapping[str, float]) -> Self:
+        return replace(self, metrics=metrics)
 
     def as_json(self) -> dict[str, JSON]:
         return {"format": FORMAT, "record": self.id} | write(self)

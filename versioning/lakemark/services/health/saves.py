@@ -11,7 +11,7 @@ from typing import Final
 from lakemark.model.ledger.run import RunState
 from lakemark.model.values.instants import later
 from lakemark.services.health.status import AMBER, RED, Problem, Rules
-from lakemark.services.saves.waiting import LATE, REFUSED, WaitingSave
+from lakemark.services.saves.waiting import LATE, LOST, REFUSED, WaitingSave
 
 _SHOWN: Final = 5
 
@@ -31,6 +31,16 @@ def problems_of_late(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Probl
     if late:
         what = f"{len(late)} save(s) of {run} were written after it was closed, the first {late[0].path}; they are kept nowhere"
         yield Problem(colour=AMBER, what=what, since=late[0].since, next=late[0].advice)
+
+
+def problems_of_lost(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Problem]:
+    """Announced saves that their trainer removed or wrote over before they were taken, with none taken since."""
+    lost = sorted((one for one in waiting if one.sort == LOST), key=lambda one: one.since)
+    if lost:
+        last = lost[-1]
+        what = f"{len(lost)} announced save(s) of {run} are kept nowhere, the last {last.path}: {last.why}"
+        advice = "Let its trainer keep each save until the next one is there, and `lakemark watch` run beside it."
+        yield Problem(colour=AMBER, what=what, since=lost[0].since, next=advice)
 
 
 def problems_of_best(state: RunState, modes: Mapping[str, str]) -> Iterator[Problem]:

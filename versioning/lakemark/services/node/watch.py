@@ -47,7 +47,7 @@ from lakemark.services.saves.find_announced import commit_announced
 from lakemark.services.saves.looks import Looks
 from lakemark.services.saves.lost_ledger import for_saving_of
 from lakemark.services.saves.outcomes import Saves
-from lakemark.services.saves.waiting import WaitingSave, keep_note, need_bytes, unfinished_of, waiting_of
+from lakemark.services.saves.waiting import WaitingSave, keep_note, need_bytes, still_lost, unfinished_of, waiting_of
 from lakemark.services.site_facts import beat
 from lakemark.services.tiers.demote import Pending, begin, plan, present, settle, sink, tier_of
 from lakemark.services.tiers.store_note import note_stores
@@ -152,6 +152,7 @@ class Watch:
         self._settling = _Turn()
         self._refusing: dict[str, str] = {}
         self._waiting: dict[str, dict[Path, WaitingSave]] = {}
+        self._lost: dict[str, list[WaitingSave]] = {}
 
     # Saves
 
@@ -224,8 +225,10 @@ class Watch:
         incomplete = saves.incomplete
         unfinished = unfinished_of(self.site, self.site.ledger.run(run), incomplete) if incomplete else {}
         now = ({} if whole else before or {}) | unfinished | waiting_of(self.site, saves.failed)
-        keep_note(self.site, run, now, before=None if before is None else before.values())
-        self._waiting[run] = now
+        lost = still_lost(self.site, run)
+        known = None if before is None else [*before.values(), *self._lost.get(run, ())]
+        keep_note(self.site, run, [*now.values(), *lost], before=None if saves.lost else known)
+        self._waiting[run], self._lost[run] = now, lost
 
     def _committed(self, saves: Saves) -> None:
         for done in saves.committed:

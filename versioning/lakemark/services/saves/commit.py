@@ -188,7 +188,7 @@ def _remember(site: Site, save: ToCommit, taken: Taken, made: Committed) -> Comm
     site.progress.step("commit.remembered")
     if made.pending is None:
         site.hot.note_recorded([made.record.id])
-    if save.asked.spooled is not None:
+    if save.asked.spooled is not None and made.told:
         site.spool.unspool(save.asked.spooled)
     site.progress.step("commit.acknowledged")
     return made

@@ -23,7 +23,7 @@ from lakemark.services.saves.looks import Looked, Looks
 from lakemark.services.saves.lost_ledger import for_saving
 from lakemark.services.saves.outcomes import Saves, is_there, known_as, take
 from lakemark.services.saves.side_copies import Copies
-from lakemark.services.saves.waiting import keep_note, place_of, unfinished_of, waiting_of
+from lakemark.services.saves.waiting import keep_note, place_of, still_lost, unfinished_of, waiting_of
 
 
 def commit_found(site: Site) -> Saves:
@@ -170,7 +170,8 @@ def own_directories(site: Site, state: RunState) -> list[Path]:
 def _note_waiting(site: Site, run: str, saves: Saves) -> None:
     try:
         unfinished = unfinished_of(site, site.ledger.run(run), saves.incomplete)
-        keep_note(site, run, unfinished | waiting_of(site, saves.failed), before=None)
+        rows = unfinished | waiting_of(site, saves.failed)
+        keep_note(site, run, [*rows.values(), *still_lost(site, run)], before=None)
     except LakemarkError as error:
         saves.failed.append((place_of(site.home, run), error))
 

@@ -18,6 +18,7 @@ from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
 from lakemark.model.tiers.residence import CLASSES
 from lakemark.ports import Landed, Site
 from lakemark.services.ledger import left_out, recorded, require_identity, require_writable
+from lakemark.services.saves.complete import complete
 from lakemark.services.saves.lost_ledger import ledger_may_fail
 from lakemark.services.saves.metric import add_metrics
 from lakemark.services.saves.own_trees import OwnTrees
@@ -34,11 +35,11 @@ def known_already(
     why: it is one. sound: where it was read back just now. Raises Conflict, and what `land_again` does.
     """
     asked = save.asked
-    record, unkept = _with_metrics(site, known.record, asked)
+    record, notes, told = _told_more(site, known.record, asked)
     if sound is not None or (known.pruned is not None and asked.found):
         own.let_go()
         read = "" if sound is None else f"; its replica in {sound.tier} was read just now, and is right"
-        return Committed(record=record, new=False, why=f"{why}{read}", notes=unkept)
+        return Committed(record=record, new=False, why=f"{why}{read}", notes=notes, told=told)
     if own.adopted is not None:
         # The landing has a name already, and can't be adopted a second time.
         raise Conflict(
@@ -47,7 +48,7 @@ def known_already(
         )
     land_again(site, known, own.taken.landed)
     why = f"it was a record already, {_without_bytes(site, known)}: its bytes were taken into hot again"
-    return Committed(record=record, new=False, landed_again=True, why=why, notes=(why, *unkept))
+    return Committed(record=record, new=False, landed_again=True, why=why, notes=(why, *notes), told=told)
 
 
 def sound_replica(site: Site, found: RecordState) -> Place | None:
@@ -99,20 +100,25 @@ def _without_bytes(site: Site, found: RecordState) -> str:
     return "of which no sound replica was left"
 
 
-def _with_metrics(site: Site, record: Record, asked: Commit) -> tuple[Record, tuple[str, ...]]:
-    """What is given beside a record that is there is added to it; the record, and what of it is not kept.
+def _told_more(site: Site, record: Record, asked: Commit) -> tuple[Record, tuple[str, ...], bool]:
+    """What is said beside a record that is there is added to it; the record, what to say of that, and whether it all is.
 
-    A value that somebody gives by hand takes the place of one that stands; an announcement that comes again does not.
+    A value that somebody gives by hand takes the place of one that stands; an announcement's does not.
     """
-    told = asked.spooled.metrics if asked.spooled is not None else {}
-    given = {**{name: value for name, value in told.items() if name not in record.metrics}, **asked.metrics}
-    if all(record.metrics.get(name) == value for name, value in given.items()):
-        return record, ()
+    notes: tuple[str, ...] = ()
+    given = {name: value for name, value in asked.metrics.items() if record.metrics.get(name) != value}
     try:
-        return add_metrics(site, record.run, record.id, given, reason="given when it was committed again"), ()
+        if asked.spooled is not None:
+            record, notes = complete(site, record, asked.spooled)
+        if given:
+            record = add_metrics(site, record.run, record.id, given, reason="given when it was committed again")
     except (InDistress, Refused, Corrupt, StoreUnavailable) as error:
         # The bytes are safe, and nobody commits them again for a number.
-        return record, tuple(f"the metric {name}={value:g} is not kept: {error}" for name, value in given.items())
+        told = {**(asked.spooled.metrics if asked.spooled is not None else {}), **asked.metrics}
+        left = {name: value for name, value in told.items() if record.metrics.get(name) != value}
+        notes += tuple(f"the metric {name}={value:g} is not kept: {error}" for name, value in left.items())
+        return record, notes, False
+    return record, notes, True
 
 
 def _is_sound(site: Site, found: RecordState, replica: Replica) -> bool:

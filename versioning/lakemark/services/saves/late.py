@@ -16,10 +16,13 @@ from typing import Final
 from lakemark.errors import LakemarkError
 from lakemark.model.ledger.outline import Outline
 from lakemark.model.values.names import printable
-from lakemark.ports import Site, Verdict
+from lakemark.ports import Site, Spooled, Verdict
 from lakemark.services.ledger import announced
+from lakemark.services.saves.announcements import written_over
+from lakemark.services.saves.complete import complete, recorded_before
 from lakemark.services.saves.find import directories, find_new
-from lakemark.services.saves.waiting import LATE, WaitingSave, keep_note, noted
+from lakemark.services.saves.outcomes import is_there
+from lakemark.services.saves.waiting import LATE, LOST, WaitingSave, keep_note, noted
 
 FOR: Final = timedelta(days=7)
 _WHY: Final = "it was saved after its run was closed, and is kept nowhere"
@@ -52,12 +55,14 @@ def late_saves(site: Site) -> list[LateSave]:
         mine = list(_of(site, outline, outline.closed_at))
         before = noted(site, run)
         # Others note there, too: what waits for room is not over because it was not looked for here.
-        kept = {Path(one.path): one for one in before if one.sort != LATE}
         late = {
-            one.path: WaitingSave(path=printable(one.path), since=one.since, why=one.why, advice=one.next, sort=LATE)
+            printable(one.path): WaitingSave(
+                path=printable(one.path), since=one.since, why=one.why, advice=one.next, sort=LATE
+            )
             for one in mine
         }
-        keep_note(site, run, kept | late, before=before)
+        kept = [one for one in before if one.sort == LOST or (one.sort != LATE and one.path not in late)]
+        keep_note(site, run, [*kept, *late.values()], before=before)
         found.extend(mine)
     return found
 
@@ -65,7 +70,7 @@ def late_saves(site: Site) -> list[LateSave]:
 def _of(site: Site, outline: Outline, closed_at: datetime) -> Iterator[LateSave]:
     seen: set[Path] = set()
     for spooled in announced(site, outline.run):
-        if spooled.saved_at > closed_at:
+        if spooled.saved_at > closed_at and not _completes(site, outline.run, spooled):
             seen.add(spooled.path)
             yield LateSave(run=outline.run, path=spooled.path, since=spooled.saved_at)
     # Files are stamped by the machine's own clock, whatever a simulated one says.
@@ -78,3 +83,15 @@ def _of(site: Site, outline: Outline, closed_at: datetime) -> Iterator[LateSave]
                 written = site.files.last_change(one.members or [one.path])
                 if one.verdict is Verdict.COMPLETE and one.path not in seen and written and written > closed_at:
                     yield LateSave(run=outline.run, path=one.path, since=written)
+
+
+def _completes(site: Site, run: str, spooled: Spooled) -> bool:
+    """Whether it only said late what a record is: that is added to it, and nothing of it is late."""
+    with suppress(LakemarkError):
+        lies = is_there(site, spooled.path) and written_over(site, spooled) is None
+        found = recorded_before(site, site.ledger.run(run), spooled, lies=lies)
+        if found is not None:
+            complete(site, found.record, spooled)
+            site.spool.unspool(spooled)
+            return True
+    return False

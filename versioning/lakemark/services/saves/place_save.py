@@ -199,6 +199,7 @@ def _record(site: Site, save: ToCommit, taken: Taken, placement: Placement) -> R
         parent=placement.parent,
         attempt=save.attempt,
         supersedes=placement.supersedes,
+        announced=spooled is not None,
     )
 
 

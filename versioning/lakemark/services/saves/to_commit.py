@@ -54,13 +54,15 @@ class Committed:
     """new: False where this very content was a record already. notes: what a person should know of it.
 
     landed_again: the record was there, and had no sound replica any more; it has one now.
-    pending: why it is sealed and has no entry yet.
+    pending: why it is sealed and has no entry yet. told: False where what its announcement says could not be added to the
+    record, so that it stays.
     """
 
     record: Record
     new: bool
     landed_again: bool = False
     pending: str | None = None
+    told: bool = True
     why: str = ""
     notes: tuple[str, ...] = ()
 

@@ -6,13 +6,14 @@
                                                 "sort": "room", "size_bytes": 5}]}
 
 sort: `room` (whole, and hot is full), `refused` (something in it, or about this node, has to be mended first), `unfinished`
-(not whole yet; only of a run that has no record at all), `late` (saved after the run was closed). Notes of older versions say
-`room` alone, by leaving it out.
+(not whole yet; only of a run that has no record at all), `late` (saved after the run was closed), `lost` (announced, and gone
+before it was committed; until a later save is a record; with `step`). Notes of older versions say `room` alone, by leaving it
+out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Final, Self
 
 from lakemark.errors import InDistress, LakemarkError, NoRoom
 from lakemark.model.ledger.run import RunState
+from lakemark.model.runs.timeline import latest
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.fields import Fields
 from lakemark.model.values.instants import to_text
@@ -31,13 +33,14 @@ ROOM: Final = "room"
 REFUSED: Final = "refused"
 UNFINISHED: Final = "unfinished"
 LATE: Final = "late"
+LOST: Final = "lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingSave:
     """One of them. since: when it was saved, as far as its files tell. advice: what helps, in one sentence.
 
-    size_bytes: the room it needs; 0 where that is not known, or room is not what it waits for.
+    size_bytes: the room it needs; 0 where that is not known, or room is not what it waits for. step: of a lost one.
     """
 
     path: str
@@ -46,6 +49,7 @@ class WaitingSave:
     advice: str = ""
     sort: str = ROOM
     size_bytes: int = 0
+    step: int | None = None
 
     @classmethod
     def read(cls, document: JSON) -> tuple[Self, ...]:
@@ -61,6 +65,7 @@ class WaitingSave:
                 advice=row.text("advice", default=""),
                 sort=row.text("sort", default=ROOM),
                 size_bytes=row.integer("size_bytes", default=0),
+                step=row.optional_integer("step"),
             )
             for row in rows
         )
@@ -108,12 +113,27 @@ def _waiting(site: Site, path: Path, why: str, *, sort: str, advice: str = "") -
     )
 
 
-def keep_note(
-    site: Site, run: str, waiting: Mapping[Path, WaitingSave], *, before: Collection[WaitingSave] | None
-) -> None:
+def note_lost(site: Site, run: str, path: Path, *, why: str, since: datetime, step: int) -> None:
+    """Adds one that was announced and is gone to the run's note."""
+    lost = WaitingSave(path=printable(path), since=min(since, site.now()), why=printable(why), sort=LOST, step=step)
+    keep_note(site, run, [*noted(site, run), lost], before=None)
+
+
+def still_lost(site: Site, run: str) -> list[WaitingSave]:
+    """What is noted as lost of the run, as long as no later save of it is a record."""
+    lost = [one for one in noted(site, run) if one.sort == LOST]
+    newest = latest(site.ledger.run(run)) if lost else None
+    if newest is None:
+        return lost
+    record = newest.record
+    # By either: clocks are set back, and a process that goes back saves lower steps later.
+    return [one for one in lost if record.saved_at <= one.since and record.step <= (one.step or 0)]
+
+
+def keep_note(site: Site, run: str, waiting: Iterable[WaitingSave], *, before: Collection[WaitingSave] | None) -> None:
     """Writes the note of a run, unless `before` is what it says already; None: nobody knows what it says."""
     path = place_of(site.home, run)
-    rows = _in_order(waiting.values())
+    rows = _in_order(waiting)
     same = before is not None and rows == _in_order(before)
     if same or not (rows or site.files.exists(path)):
         return
@@ -125,6 +145,7 @@ def keep_note(
             "advice": one.advice,
             "sort": one.sort,
             "size_bytes": one.size_bytes,
+            **({} if one.step is None else {"step": one.step}),
         }
         for one in rows
     ]
