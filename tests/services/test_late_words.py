@@ -10,7 +10,7 @@ from lakemark.services.health.saves import problems_of_lost
 from lakemark.services.node.sweep import sweep
 from lakemark.services.runs.bind import bind
 from lakemark.services.runs.close_run import close_run
-from lakemark.services.saves.metric import add_metrics
+from lakemark.services.saves.complete import add_metrics
 from lakemark.services.saves.waiting import noted
 from tests.services.world import OUT, RUN
 

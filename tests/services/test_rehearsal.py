@@ -5,7 +5,7 @@ import pytest
 from lakemark.errors import NotFound, Refused
 from lakemark.services.rehearsal import rehearse
 from lakemark.services.runs.close_run import close_run, reopen_run
-from lakemark.services.saves.metric import add_metrics
+from lakemark.services.saves.complete import add_metrics
 from tests.services.world import RUN
 
 

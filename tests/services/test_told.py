@@ -13,7 +13,7 @@ from lakemark.services.back.restore import restore
 from lakemark.services.back.resume import resume
 from lakemark.services.runs.close_run import close_run
 from lakemark.services.saves.commit import Commit, commit
-from lakemark.services.saves.metric import add_metrics
+from lakemark.services.saves.complete import add_metrics
 from lakemark.services.soundness import GuardedLedger
 from lakemark.services.tiers.replicate import replicate
 from tests.services.world import OUT, RUN, World

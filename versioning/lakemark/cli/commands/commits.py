@@ -166,7 +166,7 @@ def metric(
     dry_run: bool
         Say what would be done, and change nothing.
     """
-    from lakemark.services.saves.metric import add_metrics
+    from lakemark.services.saves.complete import add_metrics
 
     here = session()
     metrics = _metrics(given, option="metric")

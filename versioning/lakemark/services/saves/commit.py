@@ -19,9 +19,9 @@ from lakemark.ports import Site
 from lakemark.services.ledger import require_opened, require_writable
 from lakemark.services.saves.accept import Taken, judge, land
 from lakemark.services.saves.announcements import told
+from lakemark.services.saves.complete import require_numbers
 from lakemark.services.saves.land_again import known_already, sound_replica
 from lakemark.services.saves.lost_ledger import for_saving_of, ledger_may_fail
-from lakemark.services.saves.metric import require_numbers
 from lakemark.services.saves.own_trees import WAITS, own_trees
 from lakemark.services.saves.place_save import Claim, place_save, place_waiting
 from lakemark.services.saves.to_commit import Commit, Committed, ToCommit, as_now, resolve

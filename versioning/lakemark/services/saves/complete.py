@@ -1,34 +1,80 @@
-"""Complete a record by an announcement that came after it: a pass may find a save before its trainer says what it is.
+"""Complete a record by what is known later: metrics that evaluations find out, and announcements that came after it.
 
-Nothing is landed or read again. Also where the files have gone since: what was said of them is said of the record.
+A pass may find a save before its trainer says what it is. Nothing is landed or read again for that; also where the files have
+gone since, what was said of them is said of the record. It keeps its id; retention's `best` goes by the newest metrics.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from lakemark.errors import LakemarkError
+from lakemark.errors import LakemarkError, Usage
 from lakemark.model.checkpoints.completing import Completed, Word, completed
 from lakemark.model.checkpoints.manifest import Manifest
 from lakemark.model.checkpoints.record import Code, Record
+from lakemark.model.entries.bound import BOUND, METRIC_ADDED, BoundBody, MetricAddedBody
 from lakemark.model.ledger.entry import Attachments, Draft
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.placing import timeline_of
 from lakemark.model.runs.timeline import segments
-from lakemark.model.values.canonical import JSON
+from lakemark.model.values.canonical import digest
 from lakemark.model.values.names import is_log, printable
 from lakemark.ports import Site, Spooled
-from lakemark.services.ledger import require_writable
+from lakemark.services.ledger import opened, recorded, require_writable
 from lakemark.services.saves.known_files import records_of
 from lakemark.services.saves.layout import committed
 from lakemark.services.saves.to_commit import Commit, resolve
 
+_LONGEST_NAME: Final = 200
 _REASON: Final = "its trainer announced it after it was recorded"
 # Times of files come to the record in microseconds.
 _ROUNDED: Final = timedelta(milliseconds=1)
+
+
+def add_metrics(site: Site, run: str, record: str, metrics: Mapping[str, float], *, reason: str) -> Record:
+    """The record with `metrics`, of which a new value takes an old one's place. What it says already is not said again.
+
+    Raises Usage (none, a name that is empty or longer than 200 characters, no finite number), NotFound, Refused.
+    """
+    if not metrics:
+        raise Usage("no metric is given", advice="Write NAME=NUMBER, such as mmlu=0.61.")
+    require_numbers(metrics)
+    recorded(opened(site, run), record)
+
+    def decide(state: RunState) -> Draft | None:
+        require_writable(state)
+        found = state.records[record].record
+        new: dict[str, float] = {name: value for name, value in metrics.items() if found.metrics.get(name) != value}
+        if not new:
+            return None
+        return METRIC_ADDED.draft(
+            MetricAddedBody(metrics=new),
+            timeline=found.timeline,
+            record=record,
+            contents=Attachments(record=replace(found, metrics={**found.metrics, **new})),
+            reason=reason,
+        )
+
+    # With the sequence: a value may go from one to another and back.
+    sequence = site.ledger.run(run).sequence
+    request = f"metric:{record}:{digest({**metrics})[:16]}:{sequence}"
+    return site.ledger.append(run, decide, site.stamp(request)).state.records[record].record
+
+
+def require_numbers(metrics: Mapping[str, float]) -> None:
+    """Raises Usage for what is no metric's name or value."""
+    for name, value in metrics.items():
+        if not 0 < len(name) <= _LONGEST_NAME:
+            raise Usage(f"a metric's name has {len(name)} characters, not 1 to {_LONGEST_NAME}", advice="Shorten it.")
+        if not math.isfinite(value):
+            raise Usage(
+                f"the metric {name} is {value}, not a finite number", advice="Leave a metric that has no value out."
+            )
 
 
 def complete(site: Site, record: Record, spooled: Spooled) -> tuple[Record, tuple[str, ...]]:
@@ -83,17 +129,18 @@ def _append(
 def _metrics_added(before: Record, now: Completed) -> Draft:
     # What else it says is `bound`'s, which follows.
     told = before.with_metrics(now.record.metrics) if now.bound else now.record
-    return _draft("metric_added", told, {"metrics": {**now.metrics}})
+    contents = Attachments(record=told)
+    return METRIC_ADDED.draft(
+        MetricAddedBody(metrics=now.metrics), timeline=told.timeline, record=told.id, contents=contents, reason=_REASON
+    )
 
 
 def _bound(before: Record, now: Completed) -> Draft:
     told = now.record.with_metrics(before.metrics)
-    return _draft("bound", told, {"data": [ref.as_json() for ref in told.data]})
-
-
-def _draft(kind: str, told: Record, body: Mapping[str, JSON]) -> Draft:
     contents = Attachments(record=told)
-    return Draft(kind=kind, timeline=told.timeline, body=body, record=told.id, contents=contents, reason=_REASON)
+    return BOUND.draft(
+        BoundBody(data=told.data), timeline=told.timeline, record=told.id, contents=contents, reason=_REASON
+    )
 
 
 def _in_files(site: Site, record: Record, spooled: Spooled) -> Mapping[str, float]:
@@ -144,9 +191,8 @@ def _at_step(site: Site, state: RunState, spooled: Spooled) -> list[RecordState]
 
 def _lay_at(site: Site, found: RecordState, path: Path) -> bool:
     body = committed(site, found)
-    node = body.get("node")
-    here = isinstance(node, str) and site.ledger.site().node_now(node) == site.node
-    return here and body.get("source") == printable(path)
+    here = body.node is not None and site.ledger.site().node_now(body.node) == site.node
+    return here and body.source == printable(path)
 
 
 def _is_of(spooled: Spooled, manifest: Manifest) -> bool:

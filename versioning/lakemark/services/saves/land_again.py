@@ -18,9 +18,8 @@ from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
 from lakemark.model.tiers.residence import CLASSES
 from lakemark.ports import Landed, Site
 from lakemark.services.ledger import left_out, recorded, require_identity, require_writable
-from lakemark.services.saves.complete import complete
+from lakemark.services.saves.complete import add_metrics, complete
 from lakemark.services.saves.lost_ledger import ledger_may_fail
-from lakemark.services.saves.metric import add_metrics
 from lakemark.services.saves.own_trees import OwnTrees
 from lakemark.services.saves.to_commit import Commit, Committed, ToCommit
 from lakemark.services.tiers.verify import look, record_looks
