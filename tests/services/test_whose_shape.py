@@ -1,6 +1,11 @@
 """Saves as trainers lay them out, on a real disk: in folders of their own, in several, and by people's own names."""
 
+import pytest
+
+from lakemark.errors import Incomplete
+from lakemark.ports import Approval, Policies
 from lakemark.services.back.resume import resume
+from lakemark.trainer import Run
 from tests.formats.builders import save
 from tests.formats.library_builders import deepspeed, hf_trainer
 from tests.services.on_disk import RUN
@@ -32,3 +37,93 @@ def test_a_save_that_comes_out_of_its_staging_folder_opens_no_timeline(yard):
     assert yard.steps() == [50, 75]
     assert [found.record.framework for found in yard.state().records.values()] == ["hf-trainer"] * 2
     assert list(yard.state().timelines) == [1]
+
+
+# One process that saves two models
+
+
+def save_both(out, step):
+    for role in ("_actor", "_critic"):
+        deepspeed(out / role / f"global_step{step}")
+        save(out / role / "latest", f"global_step{step}")
+
+
+def test_two_models_of_a_step_are_one_record_that_comes_back_whole(yard, tmp_path):
+    yard.open()
+    for step in (20, 40):
+        save_both(yard.out, step)
+        yard.sweep()
+    assert yard.steps() == [20, 40]
+    assert list(yard.state().timelines) == [1]
+    assert {path.split("/")[0] for path in yard.paths(40)} == {"_actor", "_critic"}
+    policies = Policies(quiet_seconds=0.0, approval=Approval(required=False))
+    for to in (tmp_path / "node", yard.out):
+        done = resume(yard.site(policies=policies), RUN, to=to, record=yard.at(20).record.id, job="7", without=WITHOUT)
+        for role in ("_actor", "_critic"):
+            assert sorted(path.name for path in (to / role / "global_step20").iterdir()) == FILES
+            assert (to / role / "latest").read_text() == "global_step20"
+            assert not (to / role / "global_step40").exists()
+        assert done.path == to / "global_step20"
+        assert not (to / "latest").exists()
+    before = yard.state().sequence
+    yard.sweep()
+    assert yard.state().sequence == before
+
+
+FILES = ["mp_rank_00_model_states.pt", *(f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in range(2))]
+
+
+def test_half_a_step_is_never_ready(yard):
+    yard.open()
+    for step in (20, 40):
+        save_both(yard.out, step)
+    deepspeed(yard.out / "_actor/global_step60")
+    swept = yard.sweep()
+    assert yard.steps() == [20, 40]
+    assert [why for _, why in swept.incomplete] == ["no _critic/global_step60"]
+    deepspeed(yard.out / "_critic/global_step60")
+    yard.sweep()
+    assert yard.steps() == [20, 40, 60]
+
+
+def test_the_first_step_that_was_taken_by_half_grows(yard):
+    yard.open()
+    deepspeed(yard.out / "_actor/global_step20")
+    yard.sweep()
+    half = yard.at(20).record.id
+    deepspeed(yard.out / "_critic/global_step20")
+    yard.sweep()
+    whole = yard.at(20)
+    assert (whole.record.supersedes, whole.stands, whole.conflicts_with) == (half, True, None)
+    assert {path.split("/")[0] for path in yard.paths(20)} == {"_actor", "_critic"}
+    assert list(yard.state().timelines) == [1]
+
+
+def test_who_names_a_half_is_told_of_the_whole(yard):
+    yard.open()
+    save_both(yard.out, 20)
+    with pytest.raises(Incomplete, match="is a part of") as caught:
+        yard.commit(yard.out / "_actor/global_step20", 20)
+    assert f"lakemark commit '{yard.out / 'global_step20'}'" in caught.value.advice
+    yard.commit(yard.out / "global_step20", 20)
+    assert yard.steps() == [20]
+
+
+def test_announced_one_after_the_other_they_are_one(yard):
+    opened = yard.open()
+    for step in (20, 40):
+        for role in ("_actor", "_critic"):
+            path = deepspeed(yard.out / role / f"global_step{step}")
+            announce(yard, opened, path, step)
+            yard.sweep()
+    assert yard.steps() == [20, 40]
+    assert list(yard.state().timelines) == [1]
+    assert {path.split("/")[0] for path in yard.paths(40)} == {"_actor", "_critic"}
+    assert yard.state().records[yard.at(40).record.id].record.metrics == {"loss": 0.5}
+    assert yard.sweep().pending == []
+
+
+def announce(yard, opened, path, step):
+    """As a trainer does: from the run file that was opened."""
+    run = Run.open(RUN, environ={"LAKEMARK_RUN_FILE": str(opened.run_file)})
+    run.saved(path, step=step, metrics={"loss": 0.5})

@@ -40,7 +40,7 @@ class Found:
     metrics: what its framework itself wrote of that very step, in names or texts.
     target: what a pointer names, as it is written there. notes: findings that do not change the verdict.
     pointed: names of links and one-line files beside it that name a step -> their form, as `Placed.kept` takes it; told by
-    `judge` alone.
+    `judge` alone. part_of: the whole that it is only a part of, as other folders beside its own hold the rest; of `judge` alone.
     """
 
     path: Path
@@ -63,6 +63,7 @@ class Found:
     notes: tuple[str, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
     pointed: Mapping[str, str] = field(default_factory=dict)
+    part_of: Path | None = None
 
     @property
     def paths(self) -> tuple[Path, ...]:

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
@@ -17,6 +18,7 @@ from lakemark.errors import Denied, NotFound, quoted
 from lakemark.formats.find.layouts import Layouts, pointed
 from lakemark.formats.find.links import FRAMEWORK as ALIAS, LASTS, Link, judge_link, links_of
 from lakemark.formats.find.seen import LastSeen
+from lakemark.formats.find.siblings import Siblings, named, siblings, united, whole_of
 from lakemark.formats.readers.folder import Folder, NameKind
 from lakemark.formats.rules import sets, staged
 from lakemark.formats.rules.family import Accompanied, Family, Loose, pointer
@@ -46,13 +48,14 @@ class LastFamily(Family, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A checkpoint to be judged. folder: set where it is one directory."""
+    """A checkpoint to be judged. folder, family (its identity): set where it is one directory."""
 
     path: Path
     paths: tuple[Path, ...]
     step: int | None
     judge: Callable[[], Found]
     folder: Folder | None = None
+    family: int = 0
 
 
 _STAGING: Final = staged.Staging()
@@ -74,8 +77,9 @@ class FrameworkRecogniser(Layouts):
         """Of what it read it keeps the finds alone."""
         self._seen.forget()
         # All are known before the first is judged: a save is compared with the steps on both sides.
-        candidates, links = self._candidates(Folder.of(root), unreadable)
+        candidates, links, sets = self._candidates(Folder.of(root), unreadable)
         beside = _Beside(candidates)
+        candidates = _united(candidates, sets, beside)
         # `skip` first: what is known already is not opened again.
         results = [_settled(beside.compared(one.judge(), one)) for one in candidates if not skip(one.paths)]
         steps = _steps(candidates)
@@ -91,7 +95,9 @@ class FrameworkRecogniser(Layouts):
         if found.verdict is not Verdict.COMPLETE:
             return found
         seen = self._seen.of(path.parent)
-        return replace(found, pointed=pointed(seen.folder, seen.called_newest()))
+        whole = whole_of(path) if _is_folder(path) else None
+        part_of = whole.path if whole is not None and self._set(whole.path) is not None else None
+        return replace(found, pointed=pointed(seen.folder, seen.called_newest()), part_of=part_of)
 
     def _judge(self, path: Path) -> Found:
         try:
@@ -100,7 +106,7 @@ class FrameworkRecogniser(Layouts):
             raise _denied(path) from error
         except OSError as error:
             # A prefix, as TensorFlow's checkpoints have, names no file and is one all the same.
-            found = self._loose_one(path)
+            found = self._loose_one(path) or self._set(path)
             if found is None:
                 raise NotFound(f"{quoted(str(path))}: {error.strerror}", advice="Check the path.") from error
             return found
@@ -110,8 +116,11 @@ class FrameworkRecogniser(Layouts):
             return self._folder(path)
         return self._loose_one(path) or self.last.anything(path)
 
-    def _candidates(self, root: Folder, unreadable: Unreadable | None = None) -> tuple[list[_Candidate], list[Link]]:
+    def _candidates(
+        self, root: Folder, unreadable: Unreadable | None = None
+    ) -> tuple[list[_Candidate], list[Link], list[Siblings]]:
         candidates: list[_Candidate] = []
+        sets: list[Siblings] = []
         links: list[Link] = []
         pending = [root]
         while pending:
@@ -121,6 +130,7 @@ class FrameworkRecogniser(Layouts):
             _tell(folder, unreadable)
             candidates.extend(map(_of_loose, loose))
             links.extend(links_of(folder))
+            sets.extend(siblings(folder))
             taken = _PASSED_OVER.union(*(one.names for one in loose))
             for name in folder.folders:
                 if name in taken:
@@ -137,7 +147,7 @@ class FrameworkRecogniser(Layouts):
                     _tell(inside, unreadable)
         # By step, and those without one last: answers do not depend on the order of a search.
         candidates.sort(key=lambda one: (one.step is None, one.step or 0, str(one.path)))
-        return candidates, links
+        return candidates, links, sets
 
     def _family(self, folder: Folder) -> Family | None:
         return next((family for family in (*self.families, self.last, _STAGING) if family.claims(folder)), None)
@@ -162,10 +172,19 @@ class FrameworkRecogniser(Layouts):
             one = seen.note(self._loose(seen.folder)).get(path)
         return one.judge() if one else None
 
+    def _set(self, path: Path) -> Found | None:
+        """Of what lies in several folders, and nothing at `path`."""
+        one = named(path)
+        if one is None:
+            return None
+        families = {member: self._family(Folder.of(member)) for member in one.members if _is_folder(member)}
+        parts = {member: self._folder(member) for member, family in families.items() if family is not None}
+        return united(one, parts) if parts and len({id(family) for family in families.values()}) == 1 else None
+
     def _link(self, path: Path) -> Found:
         folder = Folder.of(path.parent)
         link = Link(folder.at, path.name)
-        candidates, _ = self._candidates(folder)
+        candidates, _, _ = self._candidates(folder)
         steps = _steps(candidates)
         found = judge_link(link, steps, {str(one.path.parent) for one in candidates})
         return found or pointer(path, link.target, framework=ALIAS, why=f"symlink -> {link.target}")
@@ -203,6 +222,32 @@ class FrameworkRecogniser(Layouts):
             alike = (Folder.of(path, depth=1) for path in likely if _kind(path) == _kind(one.path))
             claimed = ((theirs, folder) for folder in alike if (theirs := self._family(folder)) is not None)
             yield from islice((_of_folder(theirs, folder) for theirs, folder in claimed), count)
+
+
+def _united(candidates: Sequence[_Candidate], sets: Sequence[Siblings], beside: _Beside) -> list[_Candidate]:
+    """Those of one step in folders of several roles as one, where all that lies there is one family's."""
+    at = {one.path: one for one in candidates}
+    whole: list[_Candidate] = []
+    taken: set[Path] = set()
+    for one in sets:
+        parts = [at[member] for member in one.members if member in at]
+        if parts and len({part.family for part in parts}) == 1:
+            taken.update(part.path for part in parts)
+            paths = tuple(part.path for part in parts)
+            whole.append(_Candidate(one.path, paths, parts[0].step, partial(_judge_set, one, parts, beside)))
+    rest = [one for one in candidates if one.path not in taken]
+    return sorted([*rest, *whole], key=lambda one: (one.step is None, one.step or 0, str(one.path)))
+
+
+def _judge_set(one: Siblings, parts: Sequence[_Candidate], beside: _Beside) -> Found:
+    return united(one, {part.path: beside.compared(part.judge(), part) for part in parts})
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 class _Beside:
@@ -287,7 +332,8 @@ def _of_folder(family: Family, folder: Folder) -> _Candidate:
         found = _judged(family, Folder(at, depth))
         return _together(found, beside) if beside and found.verdict is Verdict.COMPLETE else found
 
-    return _Candidate(path, (path, *beside), family.step(folder), judge, folder)
+    # By identity: families need not be hashable, and live as long as the recogniser.
+    return _Candidate(path, (path, *beside), family.step(folder), judge, folder, id(family))
 
 
 def _together(found: Found, beside: Sequence[Path]) -> Found:

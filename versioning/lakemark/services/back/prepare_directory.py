@@ -56,13 +56,14 @@ def arrange(site: Site, state: RunState, found: RecordState, *, to: Path, aside:
     seconds = site.seconds() - begun
     judged = work.judged()
     placed = work.placed(judged)
-    pointers = work.point(site.recogniser.pointers(placed))
+    pointers = work.point([pointer for one in placed for pointer in site.recogniser.pointers(one)])
     finds = work.others()
     # Last: until the checkpoint is there and pointed at, the later ones are what a trainer could still go on from.
     later = later_than(site, state, found, finds, native=judged)
     work.move([*later, *links_to(site, finds, [path for one in later for path in one.paths])])
     site.progress.step("resume.moved")
-    baked = tuple(one for one in site.recogniser.baked(placed) if str(site.there(state.run, one.now)) != one.path)
+    said = (one for part in placed for one in site.recogniser.baked(part))
+    baked = tuple(one for one in said if str(site.there(state.run, one.now)) != one.path)
     return Arranged(
         path=work.layout.path,
         moved=tuple(work.moved),
@@ -73,7 +74,7 @@ def arrange(site: Site, state: RunState, found: RecordState, *, to: Path, aside:
         baked=baked,
         notes=(
             *(_said(one, found.record.step) for one in pointers),
-            *site.recogniser.unset(placed),
+            *(one for part in placed for one in site.recogniser.unset(part)),
             *(f"{one.file} says {one.path}, which is {one.now} now" for one in baked),
             *said_of_moved(site, finds, [path for one in later for path in one.paths]),
         ),
@@ -107,7 +108,7 @@ def foreseen(site: Site, state: RunState, found: RecordState, *, to: Path, aside
     judged = work.judged() if there else None
     later = later_than(site, state, found, finds, native=judged)
     said = [f"put it at {work.layout.path}, if it is not there"]
-    for pointer in site.recogniser.pointers(work.placed(judged)):
+    for pointer in (pointer for one in work.placed(judged) for pointer in site.recogniser.pointers(one)):
         verb = "move aside" if pointer.kind is PointerKind.GONE else f"make a {pointer.kind} of {pointer.content!r} at"
         said.append(f"{verb} {pointer.path}, if it is not so: {pointer.why}")
     return (*said, *(f"move {path} aside" for one in later for path in one.paths))
@@ -172,16 +173,23 @@ class _Work:
         except NotFound:
             return None
 
-    def placed(self, judged: Found | None) -> Placed:
+    def placed(self, judged: Found | None) -> list[Placed]:
+        """The checkpoint; of one in several folders each part, as each has pointers of its own beside it."""
+        members = self.layout.members
+        if members and all(path.parent != self.layout.path.parent for path in members):
+            return [self._placed(judged, path, ()) for path in members]
+        return [self._placed(judged, self.layout.path, members)]
+
+    def _placed(self, judged: Found | None, path: Path, members: tuple[Path, ...]) -> Placed:
         framework = self.layout.manifest.framework
         if framework == "generic" and judged is not None:
             framework = judged.framework
         return Placed(
-            path=self.layout.path,
+            path=path,
             framework=framework,
             root=self.to,
             aside=self.aside,
-            members=self.layout.members,
+            members=members,
             step=self.found.record.step,
             kept=self._kept(),
         )

@@ -59,6 +59,7 @@ class Taken:
     metrics: what its framework wrote of the step. landed_seconds: how long it took to come to hot, files' quiet included.
     written_at: by its files; None where they can't tell: also where they claim to be of the future.
     made_at: as its trainer announced, else by its files. pointed: links and lines beside it that name a step, by form.
+    members: as it was found.
     """
 
     landed: Landed
@@ -68,6 +69,7 @@ class Taken:
     written_at: datetime | None
     made_at: datetime | None
     pointed: Mapping[str, str]
+    members: tuple[Path, ...]
 
     @property
     def identities(self) -> tuple[KnownFile, ...]:
@@ -84,6 +86,7 @@ def judge(site: Site, save: ToCommit) -> Judged:
     # Its files are looked at before they are judged: what changes after that is told by what is landed.
     seen = _seen(site, asked.path)
     found = site.recogniser.judge(asked.path)
+    _require_all_parts(asked, found)
     _require_whole(asked, found)
     counted = found.counted and asked.step == found.step
     if counted and asked.found and asked.spooled is None:
@@ -158,6 +161,7 @@ def land(site: Site, save: ToCommit, judged: Judged) -> Taken:
         written_at=written_at,
         made_at=asked.spooled.saved_at if asked.spooled is not None else written_at,
         pointed=found.pointed,
+        members=found.members,
     )
 
 
@@ -219,6 +223,16 @@ def _require_all(site: Site, asked: Commit) -> None:
                 f"{quoted(str(asked.path))} is one of {len(whole.members)} files of {quoted(str(whole.path))}",
                 advice=f"Commit them together: lakemark commit {quoted(str(whole.path))} --run {asked.run} --step {asked.step}",
             )
+
+
+def _require_all_parts(asked: Commit, found: Found) -> None:
+    """What a trainer saves of one step into several folders is one save: half of it is none."""
+    if found.part_of is not None:
+        whole = quoted(str(found.part_of))
+        raise Incomplete(
+            f"{quoted(str(asked.path))} is a part of {whole}: other folders beside its own hold the rest",
+            advice=f"Commit them together: lakemark commit {whole} --run {asked.run} --step {asked.step}",
+        )
 
 
 def _require_whole(asked: Commit, found: Found) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lakemark.errors import Corrupt, LakemarkError, Refused, StoreUnavailable
@@ -59,7 +60,8 @@ def _commit(site: Site, run: str, told: Told, saves: Saves, *, why: str | None, 
         said = f"step {spooled.step} was overwritten before it was committed ({why})"
         _overwritten(site, run, spooled, saves, said=said)
     else:
-        asked = Commit(path=path, run=run, step=spooled.step, spooled=spooled, found=True, notes=told.notes)
+        whole = _whole(site, spooled)
+        asked = Commit(path=whole.path, run=run, step=whole.step, spooled=whole, found=True, notes=told.notes)
         take(site, asked, saves)
 
 
@@ -96,6 +98,16 @@ def _may_be_there(site: Site, path: Path, inside: Sequence[Path]) -> bool:
         return True
     above = next((one for one in path.parents if site.files.exists(one)), None)
     return above is not None and any(above.is_relative_to(one) for one in inside) and not _is_empty(site, above)
+
+
+def _whole(site: Site, spooled: Spooled) -> Spooled:
+    """Of a part of a step, as one of several models' folders, the announcement of all of it: it waits for the others."""
+    try:
+        whole = site.recogniser.judge(spooled.path).part_of
+    except LakemarkError:
+        return spooled  # it is told when it is taken
+    # Its files speak for themselves alone; of the others nobody said that they are whole.
+    return spooled if whole is None else replace(spooled, path=whole, identity={})
 
 
 def _is_empty(site: Site, folder: Path) -> bool:

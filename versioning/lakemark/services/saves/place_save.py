@@ -117,7 +117,12 @@ def _grown(site: Site, save: ToCommit, taken: Taken, sealed: frozenset[str]) -> 
     for identity in sealed & save.state.records.keys() if save.asked.found else ():
         if save.state.records[identity].record.step == save.asked.step:
             before = site.ledger.manifest(save.asked.run, identity)
-            if grew(before, taken.landed.manifest):
+            now, base = taken.landed.manifest, save.asked.path.parent
+            source = Path(committed(site, save.state.records[identity]).source or "")
+            # Taken when only one of the folders of its step was there.
+            if source != save.asked.path and source in taken.members:
+                now = now.below(source.relative_to(base).as_posix())
+            if grew(before, now):
                 yield identity
 
 
