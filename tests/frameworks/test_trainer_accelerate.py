@@ -28,6 +28,7 @@ def test_a_named_folder(tmp_path):
     saved = save_state(prepared(tmp_path), run, tmp_path / "out/step-5", step=5, metrics={"loss": torch.tensor(2.0)})
     assert Path(saved) == tmp_path / "out/step-5"
     (one,) = announced(run)
+    assert 0 < one.saved_seconds < 60
     assert (one.step, one.path, one.metrics, one.world) == (5, tmp_path / "out/step-5", {"loss": 2.0}, None)
     assert one.roles == {
         "model.safetensors": "weights",

@@ -56,6 +56,7 @@ def test_a_save_is_announced(tmp_path, writer):
     run = opened(tmp_path / "home")
     save(LakemarkWriter(run, writer(tmp_path / "step-7"), step=7, metrics={"loss": torch.tensor(1.5)}))
     (one,) = announced(run)
+    assert 0 < one.saved_seconds < 60
     assert (one.step, one.path, one.metrics) == (7, tmp_path / "step-7", {"loss": 1.5})
     assert one.present == ("optimizer", "scheduler", "weights")
     assert (one.world, one.rank_files) == (None, ())

@@ -42,6 +42,7 @@ def test_each_save_is_announced_with_what_was_logged_and_what_is_in_it(tmp_path)
     }
     assert [one.world for one in found] == [None] * 4
     assert [one.timeline for one in found] == [None] * 4
+    assert all(0 < one.saved_seconds < 60 for one in found)
 
 
 def test_it_goes_on_where_the_run_file_says(tmp_path, capsys):

@@ -73,6 +73,7 @@ def test_each_file_is_announced_once_it_is_whole(tmp_path, order):
     found = announced(run)
     assert [(one.step, one.path) for one in found] == [(n, tmp_path / f"out/step={n}.ckpt") for n in (2, 4, 6)]
     for one in found:
+        assert 0 < one.saved_seconds < 60
         assert torch.load(one.path, weights_only=False)["global_step"] == one.step
         assert one.present == ("optimizer", "scheduler", "weights")
         assert one.metrics["text_free"] == 3.5

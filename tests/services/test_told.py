@@ -53,7 +53,11 @@ def entries(world, kind):
 
 
 def measured(world, kind):
-    return [(one.work, one.seconds, one.size_bytes) for entry in entries(world, kind) for one in measures(entry)]
+    return [row for entry in entries(world, kind) for row in measured_of(entry)]
+
+
+def measured_of(entry):
+    return [(one.work, one.seconds, one.size_bytes) for one in measures(entry)]
 
 
 def test_a_plain_restore_is_history_too(world, tmp_path):
@@ -93,6 +97,15 @@ def test_landing_and_replicating_say_how_long_they_took(world):
     replicate(site, RUN, record.id, to="cold")
     assert measured(world, "committed") == [("landed", 1.0, record.size_bytes)]
     assert measured(world, "replicated") == [("replicated", 1.0, record.size_bytes)]
+
+
+def test_what_the_trainer_measured_is_told_of_its_save(world):
+    trainer = world.trainer()
+    trainer.save(100, saved_seconds=2.5)
+    trainer.save(200)
+    world.sweep()
+    told = [{work: seconds for work, seconds, _ in measured_of(entry)} for entry in entries(world, "committed")]
+    assert [one.get("saved") for one in told] == [2.5, None]
 
 
 def test_a_resume_that_brings_bytes_says_how_long_it_took(world):

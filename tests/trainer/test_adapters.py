@@ -5,6 +5,7 @@ import pickle
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -74,6 +75,13 @@ def test_a_block_that_ended(run, tmp_path):
     (one,) = spooled(run)
     assert (one.step, one.path, one.metrics) == (3, tmp_path / "step-3", {"loss": 2.0})
     assert (one.roles, one.present, one.world) == ({"a": "weights"}, ("rng", "weights"), None)
+
+
+def test_how_long_a_block_took_is_told(run, tmp_path):
+    with saving(run, tmp_path / "step-3", step=3):
+        time.sleep(0.05)
+    (one,) = spooled(run)
+    assert 0.05 <= one.saved_seconds < 30
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt, SystemExit])

@@ -161,6 +161,17 @@ def test_metrics_that_are_no_numbers_are_left_out(home, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(1.23456, 1.235), (0, 0.0), (None, None), (-1, None), (math.nan, None), ("x", None), (1e12, None)],
+)
+def test_how_long_it_took_is_told_where_it_can_be(home, seconds, told):
+    run = opened(home)
+    run.saved("/x", step=1, seconds=seconds)
+    (one,) = spooled(run)
+    assert one.saved_seconds == told
+
+
 @pytest.mark.parametrize("broken", ["closed", "full"])
 def test_not_even_without_a_stderr(home, monkeypatch, broken):
     run = opened(home)

@@ -22,6 +22,7 @@ class Spooled:
     present: roles it is known to hold, where one file holds several; it may hold more.
     world, rank_files: how many ranks each leave files of their own, and the paths of those, with `{rank}` for the rank's
     number; when this was announced, only the announcing rank's were known to be there. None: every rank was done.
+    saved_seconds: how long its process says that writing it took; None where it did not measure that.
     identity: path inside it (`.` for the one file that it is) -> inode, size in bytes and mtime in ns when it was announced, of
     as many of its files as were looked at; an inode of 0 is not known. Empty: nothing lay there yet. None: nobody looked.
     """
@@ -41,6 +42,7 @@ class Spooled:
     rank_files: tuple[str, ...] = ()
     code: Mapping[str, JSON] | None = None
     identity: Mapping[str, tuple[int, int, int]] | None = None
+    saved_seconds: float | None = None
 
     def written_over(self, files: Iterable[OnDisk]) -> str | None:
         """Why these are not the files it was announced of; None where they are, as far as that was said. Logs may grow."""

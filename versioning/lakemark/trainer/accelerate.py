@@ -8,6 +8,7 @@ save_state(accelerator, run, folder, step=step, metrics={"val_loss": loss})
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -38,12 +39,14 @@ def save_state(
     step: of training; Accelerate names folders by how often it saved. With several ranks each writes its random state
     when it gets there: the announcement names all of these, and the checkpoint is taken once they are there.
     """
+    begun = time.monotonic()
     saved = accelerator.save_state(output_dir, **options)
+    took = time.monotonic() - begun
     with run.guarded(step):
         if _speaks(accelerator):
             world = int(accelerator.num_processes)
             ranks = Ranks(world=world, files=(_RANK_FILE,)) if world > 1 else None
-            run.saved(saved, step=step, metrics=metrics, roles=roles_in(saved, _NAMES), ranks=ranks)
+            run.saved(saved, step=step, metrics=metrics, roles=roles_in(saved, _NAMES), ranks=ranks, seconds=took)
     return saved
 
 

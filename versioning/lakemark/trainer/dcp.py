@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import time
 from collections.abc import Mapping
 from itertools import chain, islice
 from typing import Any, Final
@@ -63,6 +64,7 @@ class LakemarkWriter(StorageWriter):
         self.run, self.step, self.metrics = run, step, metrics
         self.writer: Any = writer if isinstance(writer, StorageWriter) else FileSystemWriter(writer)
         self._rank: int | None = None
+        self._begun = time.monotonic()
         self._collective = True
         if isinstance(self.writer, AsyncStager):
             # `async_save` asks whether this is a stager by looking for these, and not through __getattr__.
@@ -78,6 +80,7 @@ class LakemarkWriter(StorageWriter):
         self.writer.reset(checkpoint_id)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, FBT001 - torch's
+        self._begun = time.monotonic()
         self._rank, self._collective = kwargs.get("rank"), kwargs.get("use_collectives", True)
         # Writers made for an older torch take no keywords.
         takes = inspect.signature(self.writer.set_up_storage_writer).parameters
@@ -95,8 +98,9 @@ class LakemarkWriter(StorageWriter):
     def finish(self, metadata: Any, results: Any) -> None:  # noqa: ANN401 - torch's
         # It writes the metadata: before that torch can load nothing of what lies there.
         self.writer.finish(metadata, results)
+        took = time.monotonic() - self._begun
         with self.run.guarded(self.step):
-            self._announce(metadata)
+            self._announce(metadata, took)
 
     def storage_meta(self) -> Any:  # noqa: ANN401 - torch's
         return self.writer.storage_meta()
@@ -105,7 +109,7 @@ class LakemarkWriter(StorageWriter):
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         return bool(FileSystemWriter.validate_checkpoint_id(checkpoint_id))
 
-    def _announce(self, metadata: Any) -> None:  # noqa: ANN401 - Metadata
+    def _announce(self, metadata: Any, took: float) -> None:  # noqa: ANN401 - Metadata
         """Without collectives every rank writes metadata of its own, at its own pace; the first rank speaks."""
         ranks = None
         if not self._collective and self._rank is not None:
@@ -113,7 +117,12 @@ class LakemarkWriter(StorageWriter):
                 return
             ranks = Ranks(world=dist.get_world_size() if dist.is_initialized() else 1, files=(_RANK_FILE,))
         self.run.saved(
-            self.writer.checkpoint_id, step=self.step, metrics=self.metrics, present=_present(metadata), ranks=ranks
+            self.writer.checkpoint_id,
+            step=self.step,
+            metrics=self.metrics,
+            present=_present(metadata),
+            ranks=ranks,
+            seconds=took,
         )
 
 

@@ -9,6 +9,7 @@ trainer.train(resume_from_checkpoint=resume_from(run))
 from __future__ import annotations
 
 import os
+import time
 from typing import Any, Final
 
 from lakemark.trainer.listing import roles_in
@@ -45,16 +46,24 @@ class LakemarkCallback(TrainerCallback):
     def __init__(self, run: Run) -> None:
         self._run = run
         self._since = -1
+        self._last_other: float | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401, ARG002 - theirs
         self._since = state.global_step
 
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401, ARG002 - theirs
+        self._last_other = time.monotonic()
+
+    # The Trainer logs, then evaluates, then saves: what comes after the last of these is the save.
+    on_log = on_evaluate = on_step_end
+
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ANN401, ARG002 - theirs
         with self._run.guarded(getattr(state, "global_step", None)):
             if args.should_save:
-                self._announce(args, state)
+                took = None if self._last_other is None else time.monotonic() - self._last_other
+                self._announce(args, state, took)
 
-    def _announce(self, args: Any, state: Any) -> None:  # noqa: ANN401 - TrainingArguments, TrainerState
+    def _announce(self, args: Any, state: Any, took: float | None) -> None:  # noqa: ANN401 - TrainingArguments, TrainerState
         """Raises ValueError for a trial of a search, OSError."""
         if state.is_hyper_param_search:
             raise ValueError("the trials of a hyper-parameter search are many runs, not one")
@@ -67,6 +76,7 @@ class LakemarkCallback(TrainerCallback):
             metrics=self._logged(state),
             roles=roles_in(folder, _NAMES),
             ranks=Ranks(world=args.world_size, files=(_RANK_FILE,)) if several else None,
+            seconds=took,
         )
         self._since = state.global_step
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from importlib import import_module
 from typing import Any, Final, Self
 
@@ -64,11 +65,13 @@ class LakemarkCheckpointIO(_CheckpointIO):
         return inner
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:  # noqa: ANN401 - theirs
+        begun = time.monotonic()
         self._writes.save_checkpoint(checkpoint, path, storage_options=storage_options)
+        took = time.monotonic() - begun
         step = checkpoint.get("global_step")
         if self._speaks and step is not None:  # a launcher also hands weights over through a file, without a step
             with self.run.guarded(step):
-                self._announce(checkpoint, os.fspath(path), step=step)
+                self._announce(checkpoint, os.fspath(path), step=step, took=took)
 
     def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - theirs
         return self._writes.load_checkpoint(*args, **kwargs)
@@ -79,7 +82,7 @@ class LakemarkCheckpointIO(_CheckpointIO):
     def teardown(self) -> None:
         self._writes.teardown()
 
-    def _announce(self, checkpoint: Any, path: str, *, step: int) -> None:  # noqa: ANN401 - theirs
+    def _announce(self, checkpoint: Any, path: str, *, step: int, took: float) -> None:  # noqa: ANN401 - theirs
         # The same path again is a save that was written over: that one is announced.
         if self._announced is not None and self._announced[0] == step and self._announced[1] != path:
             return
@@ -88,6 +91,7 @@ class LakemarkCheckpointIO(_CheckpointIO):
             step=step,
             metrics=_watched(checkpoint) | self.callback.of(step),
             present=[role for key, role in _ROLES.items() if key in checkpoint],
+            seconds=took,
         )
         self._announced = (step, path)
 

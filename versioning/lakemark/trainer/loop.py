@@ -9,6 +9,7 @@ with saving(run, path, step=step, metrics={"val_loss": loss}):
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -32,5 +33,7 @@ def saving(
     All files must be closed, and threads that write them joined, inside the block. On several ranks, only one announces:
     after a barrier, else with `ranks`. metrics, roles and present are read at the end: they may be filled inside.
     """
+    begun = time.monotonic()
     yield
-    run.saved(path, step=step, metrics=metrics, roles=roles, present=present, ranks=ranks)
+    took = time.monotonic() - begun
+    run.saved(path, step=step, metrics=metrics, roles=roles, present=present, ranks=ranks, seconds=took)

@@ -130,12 +130,14 @@ class Run:
         roles: Mapping[str, str] | None = None,
         present: Collection[str] = (),
         ranks: Ranks | None = None,
+        seconds: float | None = None,
     ) -> None:
         """Announces that the checkpoint at `path` (a directory or a file) is whole and closed.
 
         Writes one small file, waits for nothing and never raises: what goes wrong is one line on stderr, once.
         roles: file path inside the checkpoint -> weights, optimizer, scheduler, rng, dataloader, config or other.
         present: roles it is known to hold, where one file holds several. ranks: None: this speaks for every rank.
+        seconds: how long writing it took, where that was measured: what saving costs is planned by it.
         """
         with self.guarded(step):
             about: dict[str, Any] = {
@@ -143,6 +145,9 @@ class Run:
                 "roles": {str(key): str(value) for key, value in (roles or {}).items()},
                 "code": self._code,
             }
+            took = _number(seconds)
+            if took is not None and took >= 0:
+                about["saved_seconds"] = round(took, 3)
             if present:
                 about["present"] = sorted({str(role) for role in present})
             if ranks is not None:

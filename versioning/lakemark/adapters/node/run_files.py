@@ -25,6 +25,7 @@ from lakemark.adapters.node import announcers, read_logs
 from lakemark.adapters.node.notes import save_json
 from lakemark.errors import Corrupt, quoted
 from lakemark.model.checkpoints.record import DataRef, Evidence
+from lakemark.model.ledger.measures import MOST_SECONDS
 from lakemark.model.values.canonical import JSON, parse
 from lakemark.model.values.fields import Fields
 from lakemark.model.values.names import is_run
@@ -196,6 +197,7 @@ def _announcement(file: Path, value: JSON) -> Spooled:
         rank_files=rank_files,
         code=read.optional_mapping("code"),
         identity=_identity(read.optional_mapping("identity")),
+        saved_seconds=_seconds(value.get("saved_seconds") if isinstance(value, Mapping) else None),
     )
     if not is_run(one.run) or one.step < 0 or not one.path.is_absolute() or "\0" in str(one.path):
         message = "its run, step or path can't be one"
@@ -213,6 +215,13 @@ def _ranks(value: Mapping[str, JSON] | None) -> tuple[int | None, tuple[str, ...
         message = f"{world} ranks with {len(files)} files each can't be"
         raise ValueError(message)
     return world, files
+
+
+def _seconds(value: JSON) -> float | None:
+    """Nothing is kept or dropped by it: what can't be a time is passed over, and the save is taken."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MOST_SECONDS:
+        return None
+    return float(value)
 
 
 def _identity(value: Mapping[str, JSON] | None) -> dict[str, tuple[int, int, int]] | None:

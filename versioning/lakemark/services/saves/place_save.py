@@ -219,6 +219,7 @@ def _saved_at(site: Site, save: ToCommit, taken: Taken, *, parent: str | None) -
 
 
 def _body(site: Site, save: ToCommit, taken: Taken, placement: Placement) -> CommittedBody:
+    seconds = save.asked.spooled.saved_seconds if save.asked.spooled is not None else None
     return CommittedBody(
         attempt=save.attempt,
         supersedes=placement.supersedes,
@@ -231,6 +232,7 @@ def _body(site: Site, save: ToCommit, taken: Taken, placement: Placement) -> Com
         # So that a directory on another node gets the same: nothing else says that a run keeps a link beside its saves.
         pointers=dict(taken.pointed) or None,
         notes=tuple(taken.notes) or None,
+        saved_seconds=None if seconds is None else told(seconds),
         landed_seconds=told(taken.landed_seconds),
         size_bytes=taken.landed.manifest.size_bytes,
     )
