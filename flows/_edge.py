@@ -22,7 +22,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from lakemark.errors import NotFound, Refused, StoreUnavailable
 from lakemark.ports import Site
-from lakemark.services.saves.find import directories
+from lakemark.services.directories import directories
 from lakemark.site import open_site
 
 P = ParamSpec("P")

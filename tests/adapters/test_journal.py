@@ -4,13 +4,14 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lakemark.adapters.node.journal import SqliteJournal
 from lakemark.errors import Corrupt, Denied, Misconfigured
-from lakemark.ports import Directory, KnownFile, Mark, MarkKind
+from lakemark.ports import Directory, Kept, KnownFile, Mark, MarkKind
 from tests.model.building import at
 
 FILE = KnownFile(device=2**63 + 5, inode=2**64 - 1, size_bytes=2**50, mtime_ns=-1)
@@ -42,6 +43,15 @@ def test_files(journal, again):
             **{"device": FILE.device, "inode": FILE.inode, "size_bytes": FILE.size_bytes, "mtime_ns": -1} | change
         )
         assert journal.known(other) is None
+
+
+def test_how_a_file_is_known_and_which_others_have_its_bytes(journal, again):
+    journal.remember([replace(FILE, digest="d" * 64)], record="a" * 64, why="copy")
+    assert again.kept(FILE) == Kept(record="a" * 64, why="copy", digest="d" * 64)
+    assert again.twins("d" * 64) == (FILE,)
+    assert (again.twins("e" * 64), again.kept(replace(FILE, mtime_ns=0))) == ((), None)
+    journal.remember([replace(FILE, ctime_ns=1, digest="d" * 64)], record="a" * 64, why="copy")
+    assert again.kept(replace(FILE, ctime_ns=2)) is None, "its bytes are in doubt"
 
 
 def test_many_files_at_once(journal, again):

@@ -36,3 +36,11 @@ def test_numbers_have_bounds(value):
     assert outside.bounded(1, least=1, most=10, what="parts") == 1
     with pytest.raises(ValueError, match="parts is"):
         outside.bounded(value, least=1, most=10, what="parts")
+
+
+def test_an_attempt_s_id_is_no_path():
+    for right in ("0123456789abcdef", "llama-3f2a-2", "a"):
+        assert outside.attempt_id(right) == right
+    for wrong in ("", ".", "..", "../x", "a/b", "a\n", "-a", "a-", "x" * 129, None, 7):
+        with pytest.raises(ValueError, match="is not"):
+            outside.attempt_id(wrong)

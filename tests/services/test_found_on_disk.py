@@ -14,6 +14,7 @@ from lakemark.errors import Conflict, Denied, Incomplete, NoRecordAsOf, NotFound
 from lakemark.model.runs.timeline import as_of
 from lakemark.ports import Policies, Quiet, Spooled, Watched
 from lakemark.services.back.resume import resume
+from lakemark.services.ledger import committed
 from lakemark.services.node.sweep import sweep
 from lakemark.services.saves import layout
 from lakemark.services.saves.abandoned import AGE
@@ -586,7 +587,7 @@ def test_a_tree_whose_commit_is_under_way_is_left_alone(yard):
     done = commit(yard.site(progress=Meanwhile()), Commit(path=path, run=RUN, step=10))
     assert (said, seen) == ([], [set()])
     assert set(yard.state().records) == {done.record.id} == yard.in_hot()
-    assert layout.committed(yard.site(), yard.at(10)).source == str(path)
+    assert committed(yard.site(), yard.at(10)).source == str(path)
 
 
 def test_what_a_dead_commit_left_is_the_record_it_would_have_been(yard):
@@ -599,7 +600,7 @@ def test_what_a_dead_commit_left_is_the_record_it_would_have_been(yard):
             commit(yard.site(progress=progress), Commit(path=path, run=RUN, step=step, metrics={"val_loss": 1.5}))
         shutil.rmtree(path)
         yard.sweep()
-        bodies.append(layout.committed(yard.site(), yard.at(step)))
+        bodies.append(committed(yard.site(), yard.at(step)))
     adopted, whole = bodies
     # What is said once of a run, is said with its first save.
     assert whole.notes == ("weights only: not resumable",)

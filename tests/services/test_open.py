@@ -89,9 +89,14 @@ def test_a_directory_named_later_is_watched_from_then_on(world):
     world.open(watch=None)
     world.save(100)
     assert world.sweep().committed == []
+    world.clock.wait(minutes=1)
     world.open(job="2")
     assert world.state().watch == {"node-a": str(OUT)}
-    assert [made.record.step for made in world.sweep().committed] == [100]
+    world.save(200)
+    swept = world.sweep()
+    assert [made.record.step for made in swept.committed] == [200]
+    # What lay there before the run was opened on it may be anybody's.
+    assert [(one.step, str(one.whose)) for one in swept.left] == [(100, "older than the run")]
     before = world.kinds().count("opened")
     world.open(job="3")
     assert world.kinds().count("opened") == before

@@ -179,7 +179,11 @@ def test_a_directory_that_appears_is_opened_with_the_data_of_its_entry(world):
     state = world.state("exp-1")
     assert [(ref.repository, ref.branch) for ref in state.interval.data] == [("data", "main")]
     assert state.interval.data[0].commit == world.data.head("data", "main")
-    assert [found.record.bound for found in state.records.values()] == [True]
+    # It was there before anybody saw the directory; what comes next is of the data that the run was opened on.
+    assert [found.record.bound for found in state.records.values()] == [False]
+    world.save(200, out=Path("/train/exp-1"))
+    service.round()
+    assert world.at(200, run="exp-1").record.bound
     assert told(world, "exp-1").data[0].commit == state.interval.data[0].commit
     opened = world.state("exp-1").attempts
     service.round()
@@ -442,7 +446,7 @@ def test_one_run_s_trouble_is_not_over_because_another_run_moved(world, service)
     world.save(100, out=OUT / "a")
     service.round()
     assert "a@100 to warm: warm is full" in service.heard()
-    world.save(100, out=OUT / "b")
+    world.save(100, "b's own", out=OUT / "b")
     service.round()
     assert {place.tier for found in world.state("b").records.values() for place in found.replicas} == {
         "hot",

@@ -7,10 +7,10 @@ import pytest
 
 from lakemark.ports import Watched
 from lakemark.services.back.resume import resume
+from lakemark.services.directories import directories
 from lakemark.services.runs.close_run import close_run
 from lakemark.services.runs.open_run import Opening, open_run
 from lakemark.services.runs.open_watched import open_watched
-from lakemark.services.saves.find import directories
 from tests.services.world import OUT, RUN
 from tests.support.memory.lookout import MemoryLookout
 

@@ -9,7 +9,7 @@ import pytest
 
 from lakemark.adapters.hot.store import TreeStore
 from lakemark.ports import Quiet
-from lakemark.services.saves.layout import committed
+from lakemark.services.ledger import committed
 from lakemark.trainer import Ranks, Run
 from tests.formats.builders import save, torch_zip
 from tests.services.on_disk import RUN, hf, plain

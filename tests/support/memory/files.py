@@ -25,6 +25,9 @@ class MemoryFiles:
     def exists(self, path: Path) -> bool:
         return path in self._notes.json or self.disk.exists(path)
 
+    def resolved(self, path: Path) -> Path:
+        return path
+
     def regular(self, path: Path, members: Sequence[Path] = ()) -> tuple[OnDisk, ...]:
         found: list[OnDisk] = []
         with self.disk.lock:

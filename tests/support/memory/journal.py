@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import RLock
 
 from lakemark.model.ledger.soundness import Seen
-from lakemark.ports import Directory, KnownFile, Mark, MarkKind
+from lakemark.ports import Directory, Kept, KnownFile, Mark, MarkKind
 
 
 class MemoryMarks:
@@ -55,8 +55,17 @@ class MemoryJournal:
                 self._files[file] = (record, why, file, None)
 
     def known(self, file: KnownFile) -> str | None:
+        found = self.kept(file)
+        return None if found is None else found.record
+
+    def kept(self, file: KnownFile) -> Kept | None:
         found = self._files.get(file)
-        return None if found is None or _in_doubt(file, found[2]) else found[0]
+        if found is None or _in_doubt(file, found[2]):
+            return None
+        return Kept(record=found[0], why=found[1], digest=found[2].digest)
+
+    def twins(self, digest: str) -> tuple[KnownFile, ...]:
+        return tuple(one[2] for one in self._files.values() if one[2].digest == digest)
 
     def all_known(self, files: Iterable[KnownFile], *, at: datetime | None = None) -> bool:
         files = list(files)

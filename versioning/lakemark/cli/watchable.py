@@ -39,7 +39,7 @@ def require_alone(here: Session, run: str, path: Path) -> None:
 
     Its finds would be both runs'.
     """
-    from lakemark.services.saves.find import directories
+    from lakemark.services.directories import directories
 
     real = Path(os.path.realpath(path))
     for other in here.history.runs():

@@ -21,7 +21,17 @@ from lakemark.ports.data import (
 )
 from lakemark.ports.files import Files, KnownFile, OnDisk
 from lakemark.ports.hot import HotStore, Landed, Landings, SealedTrees
-from lakemark.ports.journal import BoundDirectories, Directory, Journal, KnownFiles, Mark, MarkKind, Marks, SeenTips
+from lakemark.ports.journal import (
+    BoundDirectories,
+    Directory,
+    Journal,
+    Kept,
+    KnownFiles,
+    Mark,
+    MarkKind,
+    Marks,
+    SeenTips,
+)
 from lakemark.ports.ledger import EntryCache, Ledger, LedgerExchange, LedgerMending, LedgerReader, LedgerWriter
 from lakemark.ports.notes import Notes
 from lakemark.ports.pointers import Pointer, PointerKind, Pointers
@@ -74,6 +84,7 @@ __all__ = [
     "HotStore",
     "Identity",
     "Journal",
+    "Kept",
     "KnownFile",
     "KnownFiles",
     "Landed",

@@ -47,6 +47,9 @@ class Files(Protocol):
 
     def exists(self, path: Path) -> bool: ...
 
+    def resolved(self, path: Path) -> Path:
+        """The same place by the name that has no link in it; what is not there is taken as it is written."""
+
     def regular(self, path: Path, members: Sequence[Path] = ()) -> tuple[OnDisk, ...]:
         """The regular files of a checkpoint, in order of path: of `path`, or of `members` where it consists of these.
 

@@ -14,6 +14,15 @@ from lakemark.ports.files import KnownFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """How a file is known: the record it is of, why it is (`model.runs.whose.Known`), and its bytes' digest; empty: not read."""
+
+    record: str
+    why: str
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Directory:
     """What was last resumed or opened in a directory: whose saves are found there."""
 
@@ -26,6 +35,8 @@ class Directory:
 class MarkKind(StrEnum):
     """What a mark is of, and what `Mark.of` names then. The values are in nodes' journals: they stay as they are."""
 
+    ANSWERED = "answered"
+    """A save older than its run, of which somebody said that a resume may go on beside it: the run and the path."""
     AUDITED = "audited"
     """A tier looked through for what nothing uses: its identity."""
     BRANCH = "branch"
@@ -42,6 +53,8 @@ class MarkKind(StrEnum):
     """When that is due again: the tier."""
     LEFTOVER = "leftover"
     """A data branch of a rollback that was not applied, removed: the rollback."""
+    OLDER = "older"
+    """A save that was there before its run was opened: the run and the path; when it was written."""
     RELEASE_BEGUN = "release begun"
     """A release from a shared tier: the tier."""
     RELEASE_ENDED = "release ended"
@@ -90,6 +103,12 @@ class KnownFiles(Protocol):
 
     def known(self, file: KnownFile) -> str | None:
         """The record a file belongs to, or None. None, too, of one that is `doubtful`, unless it comes with the digest it had."""
+
+    def kept(self, file: KnownFile) -> Kept | None:
+        """The same, with how the journal knows it."""
+
+    def twins(self, digest: str) -> tuple[KnownFile, ...]:
+        """Files of records that had these bytes when they were remembered. It looks through all of them: ask it seldom."""
 
     def all_known(self, files: Iterable[KnownFile], *, at: datetime | None = None) -> bool:
         """Whether every one belongs to a record; True of none. Cheap for many. at: notes that they were seen then."""

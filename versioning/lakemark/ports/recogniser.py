@@ -120,7 +120,7 @@ class Recogniser(Protocol):
         """What lies in `root`, at any depth, in order of step then path; checkpoints themselves are not entered.
 
         unreadable: told of each directory that can't be listed, but for checkpoints, which say so themselves. Nothing is
-        followed out of `root`, and `.lakemark-aside` is passed over. Never raises for unreadable things.
+        followed out of `root`, and `.lakemark` and `.lakemark-aside` are passed over. Never raises for unreadable things.
         """
 
     def judge(self, path: Path) -> Found:

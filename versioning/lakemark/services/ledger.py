@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from lakemark.errors import InDistress, NotFound, Refused
+from lakemark.model.entries.committed import CommittedBody
 from lakemark.model.ledger.entry import Means
 from lakemark.model.ledger.run import Place, RecordState, RunState
 from lakemark.model.ledger.site import SiteState, tier_name
@@ -74,6 +75,19 @@ def announced(site: Site, run: str) -> Iterator[Spooled]:
             yield replace(one, path=path, identity=seen)
         else:
             yield replace(one, path=path)
+
+
+def committed(site: Site, found: RecordState) -> CommittedBody:
+    """What the entry that committed the record says; nothing where it can't be found, or read."""
+    # One entry: where the ledger lacks it, the next one is another's.
+    for entry, _ in site.ledger.entries(found.record.run, after=found.sequence - 1):
+        if entry.sequence != found.sequence:
+            break
+        try:
+            return CommittedBody.from_json(entry.body)
+        except ValueError:  # of another version: where it lay is not needed to have its bytes back
+            break
+    return CommittedBody()
 
 
 def left_out(site: Site, found: RecordState) -> tuple[Place, ...]:

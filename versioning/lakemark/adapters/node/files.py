@@ -24,6 +24,9 @@ class LocalFiles:
     def exists(self, path: Path) -> bool:
         return os.path.lexists(path)
 
+    def resolved(self, path: Path) -> Path:
+        return Path(os.path.realpath(path))
+
     def regular(self, path: Path, members: Sequence[Path] = ()) -> tuple[OnDisk, ...]:
         with os_errors(path):
             return tuple(sorted(_files(path, members), key=lambda one: one.path))

@@ -17,7 +17,7 @@ from lakemark.adapters.disk.files import is_shared, make_directories, open_share
 from lakemark.errors import Conflict, Corrupt, Denied, LakemarkError, Misconfigured, NoRoom, StoreUnavailable, quoted
 from lakemark.model.ledger.soundness import Seen
 from lakemark.model.values.instants import from_text, to_text
-from lakemark.ports import Directory, KnownFile, Mark, MarkKind
+from lakemark.ports import Directory, Kept, KnownFile, Mark, MarkKind
 
 VERSION: Final = 3
 _WAIT_SECONDS: Final = 30.0
@@ -47,9 +47,10 @@ CREATE TABLE IF NOT EXISTS looks (key TEXT PRIMARY KEY, at TEXT NOT NULL) WITHOU
 """
 # A row without a mark is of an older version's journal, which had none: one that has it comes first.
 _KNOWN: Final = (
-    "SELECT record, ctime_ns, digest, seen_day, mark FROM known_files "
+    "SELECT record, ctime_ns, digest, seen_day, mark, why FROM known_files "
     "WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ? AND mark IN (?, '') ORDER BY mark DESC"
 )
+_TWINS: Final = "SELECT device, inode, size_bytes, mtime_ns, mark, ctime_ns FROM known_files WHERE digest = ?"
 _DIGEST: Final = (
     "SELECT digest FROM known_digests "
     "WHERE device = ? AND inode = ? AND size_bytes = ? AND mtime_ns = ? AND mark = ? AND ctime_ns = ?"
@@ -155,9 +156,30 @@ class SqliteJournal:
             connection.executemany(_REMEMBER, rows)
 
     def known(self, file: KnownFile) -> str | None:
+        found = self.kept(file)
+        return None if found is None else found.record
+
+    def kept(self, file: KnownFile) -> Kept | None:
         with self._reading() as connection:
             row = connection.execute(_KNOWN, _key(file)).fetchone()
-        return None if row is None or _in_doubt(file, row) else str(row[0])
+        return None if row is None or _in_doubt(file, row) else Kept(record=row[0], why=row[5], digest=row[2])
+
+    def twins(self, digest: str) -> tuple[KnownFile, ...]:
+        with self._reading() as connection:
+            rows = connection.execute(_TWINS, (digest,)).fetchall()
+        return tuple(
+            KnownFile(
+                # Back from what `_signed` made of it.
+                device=device % (2 * _SIGN),
+                inode=inode % (2 * _SIGN),
+                size_bytes=size_bytes,
+                mtime_ns=mtime_ns,
+                mark=mark,
+                ctime_ns=ctime_ns,
+                digest=digest,
+            )
+            for device, inode, size_bytes, mtime_ns, mark, ctime_ns in rows
+        )
 
     def all_known(self, files: Iterable[KnownFile], *, at: datetime | None = None) -> bool:
         today = 0 if at is None else _day(at)
@@ -454,9 +476,9 @@ def _key(file: KnownFile) -> tuple[int, int, int, int, str]:
     return _signed(file.device), _signed(file.inode), file.size_bytes, _signed(file.mtime_ns), file.mark
 
 
-def _in_doubt(file: KnownFile, row: tuple[str, int, str, int, str]) -> bool:
+def _in_doubt(file: KnownFile, row: tuple[str, int, str, int, str, str]) -> bool:
     """Whether its ctime is another than when the bytes were read that `row` is of, and it does not come with their digest."""
-    _, ctime_ns, digest, _, _ = row
+    _, ctime_ns, digest, _, _, _ = row
     return bool(digest) and ctime_ns != _signed(file.ctime_ns) and file.digest != digest
 
 

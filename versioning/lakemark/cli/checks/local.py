@@ -178,7 +178,7 @@ def _space(here: Session) -> str:
 
 def _inodes(here: Session) -> str:
     """Whether a file is found under the number that it had, where trainers save and in hot."""
-    from lakemark.services.saves.find import directories
+    from lakemark.services.directories import directories
     from lakemark.site import inodes_stay
 
     places = {tier.path for tier in here.settings.tiers.values() if tier.kind == "tree"}

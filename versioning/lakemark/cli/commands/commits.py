@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lakemark.model.ledger.run import RecordState, RunState
     from lakemark.ports import Found, Site
     from lakemark.services.node.swept import Swept
+    from lakemark.services.whose import Left
 
 # Below 2**53: a step is written as a JSON number, and some readers keep those as doubles.
 _LARGEST_STEP = 10**15 - 1
@@ -363,13 +364,16 @@ def _would_sweep(site: Site) -> Answer:
 
 def saves_foreseen(site: Site, state: RunState, *, sealed: bool = False) -> list[str]:
     """What a pass would take of what lies in the run's directories, or why not."""
-    from lakemark.services.saves.find import directories, find_new, to_be_looked_through
+    from lakemark.services.directories import directories
+    from lakemark.services.saves.find import find_of, to_be_looked_through
 
     # A closed run is looked through once more after its close: the trainer may have saved while that was decided.
     watched = directories(site, state) if to_be_looked_through(site, state) else []
-    found = [one for path in watched for one in find_new(site, path) if one.verdict == "complete"]
+    looks = [find_of(site, state, path) for path in watched]
+    found = [one for finds, _ in looks for one in finds if one.verdict == "complete"]
+    left = [f"leave {printable(one.path)}: {one.whose}: {one.whose.why}" for _, lying in looks for one in lying]
     # A find without a step can't be a record: a pass leaves it, too.
-    return [_would_take(site, state.run, one, sealed=sealed) for one in found if one.step is not None]
+    return [*(_would_take(site, state.run, one, sealed=sealed) for one in found if one.step is not None), *left]
 
 
 def _would_take(site: Site, run: str, found: Found, *, sealed: bool) -> str:
@@ -399,12 +403,26 @@ def _swept_view(here: Session, swept: Swept) -> dict[str, Any]:
             for one in swept.abandoned
         ],
         "known": [{"path": printable(path), "record": record} for path, record in swept.passed_over],
+        "left": [left_view(one) for one in swept.left],
         "unreadable": [{"path": printable(path), "why": why} for path, why in swept.unreadable],
         "pending": [
             {"what": one.what, "why": one.why, "transient": one.transient, "next": one.next or None}
             for one in swept.pending
         ],
         "said": list(swept.said),
+    }
+
+
+def left_view(one: Left) -> dict[str, Any]:
+    """A whole save that is not taken because of whose it is."""
+    return {
+        "path": printable(one.path),
+        "run": one.run,
+        "step": one.step,
+        "written_at": None if one.written_at is None else to_text(one.written_at),
+        "whose": str(one.whose),
+        "why": one.whose.why,
+        "next": one.next,
     }
 
 
@@ -438,6 +456,7 @@ def _swept_lines(swept: Swept) -> list[str]:
         *swept.said,
         *(f"incomplete {path}: {why}" for path, why in swept.incomplete),
         *(f"abandoned {one.path} since {instant(one.since)}: {one.why}" for one in swept.abandoned),
+        *(f"left {one.path}: {one.whose}: {one.whose.why}" for one in swept.left),
         *(f"{not_read(path)}: {why}" for path, why in swept.unreadable),
         *_waiting_lines(swept),
     ]

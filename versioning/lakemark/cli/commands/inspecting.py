@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakemark.cli.options import is_directory
+from lakemark.cli.options import absolute, is_directory
 from lakemark.cli.output import table
-from lakemark.cli.session import Answer
+from lakemark.cli.session import Answer, session
 from lakemark.errors import Denied, LakemarkError, Refused
 from lakemark.model.checkpoints.judging import EARLIER, lost, no_more
 from lakemark.model.values.names import not_read, printable
@@ -24,25 +24,39 @@ _NO_FRAMEWORK = "generic"
 _COMPLETE = "complete"
 
 
-def inspect(path: Path, /) -> Answer:
+def inspect(path: Path, /, *, run: str | None = None) -> Answer:
     """Say what lies at a path, by file rules only: nothing is opened with a framework, nothing is changed.
 
     Parameters
     ----------
     path: Path
         A checkpoint, or a directory with checkpoints.
+    run: str
+        Say also whose each save is, as a pass over this run's directories would judge it.
     """
     from lakemark.site import recogniser
 
     # Without a session's site: it works where there is no configuration, on files that anybody sent.
     judged, closed = _found(recogniser(), path)
     found = [_kept(one) for one in _compared(judged)]
+    whose = _whose(run, found) if run is not None else {}
     document = {
-        "found": [found_view(one) for one in found],
+        "found": [found_view(one) | whose.get(one.path, {}) for one in found],
         "unreadable": [{"path": printable(inside), "why": why} for inside, why in closed],
     }
     lines = table(_HEADS, map(_row, found)) or [f"no checkpoint in {printable(path)}"]
-    return Answer(document=document, lines=[*lines, *(f"{not_read(inside)}: {why}" for inside, why in closed)])
+    told = [f"{printable(inside)}: {one['whose']}: {one['whose_why']}" for inside, one in whose.items()]
+    return Answer(document=document, lines=[*lines, *told, *(f"{not_read(inside)}: {why}" for inside, why in closed)])
+
+
+def _whose(run: str, found: Iterable[Found]) -> dict[Path, dict[str, Any]]:
+    """Whose each whole save is, and why, by path."""
+    from lakemark.services.whose import asked_whose
+
+    here = session()
+    state = here.site.ledger.run(here.history.name(run))
+    told = {one.path: asked_whose(here.site, state, replace(one, path=absolute(one.path))) for one in found}
+    return {path: {"whose": str(one), "whose_why": printable(one.why)} for path, one in told.items() if one is not None}
 
 
 def found_view(found: Found) -> dict[str, Any]:

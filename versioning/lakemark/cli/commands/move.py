@@ -248,7 +248,7 @@ def wanted_record(here: Session, text: str, *, look: Path | None = None) -> Reco
     """
     from lakemark.model.selectors import AtStep, parse_record
     from lakemark.services.back.resume import lying_there
-    from lakemark.services.saves.find import directories
+    from lakemark.services.directories import directories
 
     try:
         return here.history.found(text, now=here.now)

@@ -20,11 +20,12 @@ from lakemark.errors import Usage
 from lakemark.model.ledger.run import Cause, RecordState, RunState
 from lakemark.model.runs.starts import Start
 from lakemark.model.values.instants import to_text
-from lakemark.model.values.names import original, run_for
+from lakemark.model.values.names import original, printable, run_for
 from lakemark.model.views import data_view, pin_views, timeline_view
 
 if TYPE_CHECKING:
     from lakemark.services.runs import open_run as service_opening
+    from lakemark.services.whose import Left
 
 _MANY = Parameter(consume_multiple=True)
 
@@ -56,6 +57,9 @@ class OpeningOptions:
 
     needs_no: Annotated[tuple[str, ...], _MANY] = ()
     """Roles that this run's trainer has not got, such as scheduler or rng: nothing is missing without them."""
+
+    adopt: bool = False
+    """Take what lies in its directory and is older than the run, with the times of its files and without data."""
 
 
 def open_run(
@@ -93,6 +97,7 @@ def open_run(
         job=start.job,
         restart=start.restart,
         needs_no=wish.needs_no,
+        adopt=wish.adopt,
     )
     if dry_run:
         here.require_sound()
@@ -125,6 +130,10 @@ def _opened(here: Session, done: service_opening.Opened) -> Answer:
         if made is not None and made.why_plain:
             here.note(f"the pin of {ref.repository}@{short(ref.commit)} is {made.strength}: {made.why_plain}")
     document = {"run": done.run, "timeline": done.timeline, "attempt": done.attempt, "data": data}
+    for path, why in done.not_adopted:
+        here.warn(f"{printable(path)} is not adopted: {why}")
+    if done.older:
+        here.note(f"what is older than the run is not taken; to take it: lakemark run open {done.run} --adopt")
     # The one thing a trainer needs to be told.
     export = f"export LAKEMARK_RUN_FILE={shlex.quote(str(done.run_file))}"
     lines = pairs(
@@ -133,9 +142,17 @@ def _opened(here: Session, done: service_opening.Opened) -> Answer:
             *(("data", f"{row['uri']} ({_pinned(row)})") for row in data),
             ("run file", done.run_file),
             ("for the trainer", export),
+            *(("adopted", f"step {one.step} ({short(one.id)})") for one in done.adopted),
+            *(("older", f"{printable(one.path)}: {one.whose.why}") for one in done.older),
         ]
     )
-    return Answer(document={**document, "run_file": str(done.run_file), "export": export}, lines=lines)
+    found = {"older": [_older_view(one) for one in done.older], "adopted": [one.id for one in done.adopted]}
+    return Answer(document={**document, "run_file": str(done.run_file), **found, "export": export}, lines=lines)
+
+
+def _older_view(one: Left) -> dict[str, Any]:
+    written_at = None if one.written_at is None else to_text(one.written_at)
+    return {"path": printable(one.path), "step": one.step, "written_at": written_at}
 
 
 def _pinned(row: Mapping[str, Any]) -> str:
@@ -293,7 +310,7 @@ def _named(written: str) -> str:
 
 
 def _would_open(here: Session, asked: service_opening.Opening) -> Answer:
-    from lakemark.services.runs.open_run import would_read
+    from lakemark.services.runs.open_run import older_in, would_read
 
     site = here.site
     state = site.ledger.run(asked.run)
@@ -302,6 +319,9 @@ def _would_open(here: Session, asked: service_opening.Opening) -> Answer:
     data = would_read(site, asked)
     said = [f"{'open' if not state.exists else 're-pin' if asked.repin else 'start another attempt of'} {asked.run}"]
     said += [f"pin {ref.repository}@{short(ref.commit)}, now the head of {ref.branch}" for ref in data if fresh]
+    for one in older_in(site, asked.run, asked.watch) if asked.watch and site.files.exists(asked.watch) else ():
+        what = f"adopt {printable(one.path)} as step {one.step}" if asked.adopt else f"leave {printable(one.path)}"
+        said.append(f"{what}: it is older than the run")
     said.append(f"write {site.run_file(asked.run)}")
     return would(*said, run=asked.run, timeline=state.timeline, data=[data_view(ref) for ref in data])
 

@@ -30,6 +30,7 @@ from lakemark.services.data import note as data_note
 from lakemark.services.health.saves import (
     problems_of_best,
     problems_of_late,
+    problems_of_left,
     problems_of_lost,
     problems_of_refused,
     problems_without_record,
@@ -398,6 +399,8 @@ def _waiting(here: Session, state: RunState, rules: Rules, *, announced: int) ->
     yield from (problems_of_late if state.closed else problems_of_lost)(state.run, waiting)
     # Whoever closed the run was told of them and said that it is over without them.
     yield from (replace(one, colour=AMBER) for one in left) if state.closed else left
+    if not state.closed:
+        yield from problems_of_left(state.run, waiting)
     yield from problems_of_best(state, here.history.modes())
     yield from problems_without_record(state, waiting, rules, announced=announced)
 

@@ -191,8 +191,8 @@ def _leave(here: Session, answer: Answer, *, interrupted: bool) -> NoReturn:
 
 def _would_watch(here: Session) -> Answer:
     from lakemark.background import lookout
+    from lakemark.services.directories import directories
     from lakemark.services.runs.open_watched import runs_to_open
-    from lakemark.services.saves.find import directories
 
     site = here.site
     # Hints cost a watch of the kernel on each directory, for one look.

@@ -32,7 +32,9 @@ _NEIGHBOURS: Final = 3
 _UNMARKED: Final = frozenset({"generic", "safetensors", "dcp", "accelerate", "ray-train"})
 _REMOVING: Final = frozenset({"accelerate", "ray-train"})
 """What removes old saves file by file in any order: Accelerate before it makes a new one, Ray after it."""
-_PASSED_OVER: Final = frozenset({".lakemark-aside", ".git", "__pycache__", "node_modules", "site-packages"})
+_PASSED_OVER: Final = frozenset(
+    {".lakemark", ".lakemark-aside", ".git", "__pycache__", "node_modules", "site-packages"}
+)
 
 
 # A folder that went during the search is no problem to tell of.

@@ -1,7 +1,7 @@
 """A run in outline: what a pass over all runs asks of each, small enough to be kept of every run at once.
 
 A run's state has some 4 kB a record, so a ledger keeps few in memory; a pass that asks each of many runs something would
-read them all again for each question. An outline has 32 bytes a record, and more only of what lies in nodes' own tiers.
+read them all again for each question. An outline has 40 bytes a record, and more only of what lies in nodes' own tiers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final, Self
 from lakemark.model.ledger.run import Interval, Place, RollbackState, RunState
 
 _ID_BYTES: Final = 32
+_CONTENT_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,7 @@ class Outline:
     kept: Mapping[Place, frozenset[str]] = field(default_factory=dict)
     linked: Mapping[Place, frozenset[str]] = field(default_factory=dict)
     ids: bytes = field(default=b"", repr=False)
+    contents: bytes = field(default=b"", repr=False)
 
     @classmethod
     def of(cls, state: RunState) -> Self:
@@ -73,6 +75,7 @@ class Outline:
             linked={place: frozenset(ids) for place, ids in linked.items()},
             # Sorted and joined: found by bisection without an object for each.
             ids=b"".join(sorted(map(bytes.fromhex, state.records))),
+            contents=b"".join(sorted(_start(found.record.content) for found in state.live())),
         )
 
     @property
@@ -83,13 +86,29 @@ class Outline:
         """Those of `ids` that are records of the run."""
         return frozenset(one for one in ids if self._has(bytes.fromhex(one))) if self.ids else frozenset()
 
-    def _has(self, wanted: bytes) -> bool:
-        def at(number: int) -> bytes:
-            return self.ids[number * _ID_BYTES : (number + 1) * _ID_BYTES]
+    def may_hold(self, content: str) -> bool:
+        """Whether a record that was not pruned may have these bytes: False is certain, True is to be looked at in the state."""
+        return _among(self.contents, _start(content))
 
-        number = bisect_left(range(len(self.ids) // _ID_BYTES), wanted, key=at)
-        # Beyond the end the slice is empty and equals no id.
-        return at(number) == wanted
+    def _has(self, wanted: bytes) -> bool:
+        return _among(self.ids, wanted)
+
+
+def _start(content: str) -> bytes:
+    """So much of a digest that others hardly ever begin with the same."""
+    return bytes.fromhex(content[: 2 * _CONTENT_BYTES])
+
+
+def _among(rows: bytes, wanted: bytes) -> bool:
+    """rows: sorted, of the length of `wanted` each."""
+    length = len(wanted)
+
+    def at(number: int) -> bytes:
+        return rows[number * length : (number + 1) * length]
+
+    number = bisect_left(range(len(rows) // length), wanted, key=at)
+    # Beyond the end the slice is empty and equals nothing.
+    return at(number) == wanted
 
 
 def _alive_at(state: RunState) -> datetime | None:

@@ -31,6 +31,8 @@ class Save:
     sealed_again: record ids of which it still contains at least one sealed file, unchanged. grown: those of them that it
     has whole, with more.
     beside: record ids whose own files still lie unchanged on this node, under other names.
+    adopted: somebody said that it is the run's; it is of no attempt. dated: it was written while its attempt was open, as far
+    as anybody can tell. doubtful: nobody knows which timeline it is of.
     """
 
     step: int
@@ -46,6 +48,9 @@ class Save:
     grown: frozenset[str] = frozenset()
     beside: frozenset[str] = frozenset()
     supersede: bool = False
+    adopted: bool = False
+    dated: bool = True
+    doubtful: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,12 +88,13 @@ def place(state: RunState, save: Save) -> Placement:
         why = "these bytes are committed already"
         return Placement(timeline=same.record.timeline, data=data, known=same.record.id, why=why)
     # An explicit commit never opens a timeline: who gives it says where it belongs, or is told that it collides.
-    may_fork = save.found and timeline == state.timeline
+    may_fork = save.found and timeline == state.timeline and not save.adopted and not save.doubtful
     if not may_fork:
         # Below a fork a step belongs to the parent, whose record of it is the one to compare with.
         timeline = _owner(state, timeline, save.step)
     other = standing(state, timeline, save.step)
-    parent = before(state, timeline, save.step)
+    # What is older than the run came from none of its steps.
+    parent = None if save.adopted else before(state, timeline, save.step)
     placed = Placement(timeline=timeline, parent=parent.record.id if parent else None, data=data)
     if other is None:
         return _fork(state, placed, save) if may_fork and _went_back(state, save, timeline) else placed
@@ -121,6 +127,9 @@ def timeline_of(state: RunState, save: Save) -> int:
 
     A process that went back by itself took its attempt along to the timeline that was opened for it.
     """
+    if save.doubtful:
+        # The first of all was left by every other: what is filed there is kept, and never the newest.
+        return min(state.timelines, default=state.timeline)
     attempt = state.attempts.get(save.attempt or "")
     said, mine = save.resumed_timeline, attempt.timeline if attempt else None
     # `run.resume` was read at the process's start. Its attempt has moved on since, if it went back by itself.
@@ -139,10 +148,15 @@ def data_of(state: RunState, save: Save) -> tuple[DataRef, ...]:
     # The process itself: stronger than anything worked out below.
     if save.announced and save.data:
         return save.data
+    # Of a time before the run: whoever adopts it knows no data, and `bind` says it.
+    if save.adopted:
+        return ()
     declared = _declared(state, save)
     if declared is not None or save.announced:
         return declared or ()
     timeline = timeline_of(state, save)
+    if not save.dated:
+        return _any_of([data for data, _ in (_choice(interval, timeline) for interval in state.intervals)])
     attempt = state.attempts.get(save.attempt or "")
     choices: list[_Choice]
     # Nothing tells whose directory it was found in: any interval may be its own.
@@ -159,8 +173,12 @@ def data_of(state: RunState, save: Save) -> tuple[DataRef, ...]:
     # By what was read, not by how it is known: several intervals of the same data are one answer.
     if len({frozenset((ref.repository, ref.commit) for ref in choice) for choice in left}) <= 1:
         return _plain(left[0]) if left else ()
-    # All that it may have read, none of it certain: shown to people, and no target of a rollback.
-    every = dict.fromkeys(replace(ref, evidence=Evidence.AMBIGUOUS) for choice in left for ref in _plain(choice))
+    return _any_of(left)
+
+
+def _any_of(choices: Sequence[tuple[DataRef, ...]]) -> tuple[DataRef, ...]:
+    """All that it may have read, none of it certain: shown to people, and no target of a rollback."""
+    every = dict.fromkeys(replace(ref, evidence=Evidence.AMBIGUOUS) for choice in choices for ref in _plain(choice))
     return tuple(every)
 
 

@@ -25,6 +25,7 @@ _DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,39}", re.ASCII)
 _DIRECTORY_OBJECT: Final = re.compile(r"[0-9a-f]{32}\.dir", re.ASCII)
 _NODE: Final = re.compile(r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*", re.ASCII)
 _LONGEST_NODE: Final = 63
+_ATTEMPT: Final = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z._-]{0,126}[0-9A-Za-z])?", re.ASCII)
 _LEDGER_ID: Final = re.compile(r"[0-9a-zA-Z-]{8,64}", re.ASCII)
 _LEDGER_SLOT: Final = re.compile(r"([a-z]{1,20})\.bundle", re.ASCII)
 
@@ -92,6 +93,11 @@ def node_name(value: object) -> str:
     if len(name) > _LONGEST_NODE or name.endswith(".lock"):
         raise ValueError(f"{value!r:.80} is no node's name")
     return name
+
+
+def attempt_id(value: object) -> str:
+    """An attempt's id: 1 to 128 letters, digits and, inside, `.`, `_` and `-`."""
+    return _exactly(value, _ATTEMPT, "an attempt's id")
 
 
 def permissions(value: object) -> int:

@@ -18,9 +18,11 @@ from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.timeline import latest
 from lakemark.ports import Baked, Found, Placed, Pointer, PointerKind, Site
 from lakemark.services.back.later_steps import later_than, links_to, said_of_moved
+from lakemark.services.back.older import without_older
 from lakemark.services.back.restore import restore_manifest
+from lakemark.services.ledger import committed
 from lakemark.services.saves.known_files import remember_as
-from lakemark.services.saves.layout import ASIDE, Layout, committed, layout_of
+from lakemark.services.saves.layout import ASIDE, Layout, layout_of
 from lakemark.services.tiers.sources import require_in_reach
 
 # A trainer takes a checkpoint for whole where its index lies there: it must find all the files that this names.
@@ -133,7 +135,8 @@ class _Work:
     def others(self) -> list[Found]:
         """What else lies there."""
         here = set(self.layout.pieces)
-        return [one for one in self.site.recogniser.find(self.to) if here.isdisjoint(one.paths)]
+        finds = (one for one in self.site.recogniser.find(self.to) if here.isdisjoint(one.paths))
+        return without_older(self.site, self.state, finds, to=self.to)
 
     def clear(self, paths: Iterable[Path]) -> None:
         """Moves aside what lies in the place of pieces."""

@@ -12,8 +12,8 @@ from lakemark.model.runs.timeline import usable
 from lakemark.model.values.canonical import JSON
 from lakemark.ports import RunFile, Site
 from lakemark.services.back.resume import newest_resumable
+from lakemark.services.directories import directories
 from lakemark.services.runs.open_run import write_run_file
-from lakemark.services.saves.find import directories
 from lakemark.services.saves.known_files import records_of
 from lakemark.services.saves.layout import layout_of
 from lakemark.services.saves.roles import role_of

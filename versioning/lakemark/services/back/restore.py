@@ -7,16 +7,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lakemark.errors import LakemarkError, NoReplica, NotFound, Refused, SourceDamaged, StoreUnavailable
+from lakemark.errors import LakemarkError, NoReplica, NotFound, Refused, SourceDamaged, StoreUnavailable, quoted
 from lakemark.model.checkpoints.manifest import File, FileType, Manifest, Role
 from lakemark.model.entries.reads import RESTORED, RestoredBody, RestoredFrom
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.measures import told
 from lakemark.model.ledger.run import Place, RecordState, RunState
+from lakemark.model.runs.whose import Known
 from lakemark.model.values.names import printable
 from lakemark.ports import Damage, Range, Restored, Site, Sparse
-from lakemark.services.ledger import opened, recorded, require_writable
-from lakemark.services.saves.layout import committed
+from lakemark.services.directories import watched_by
+from lakemark.services.ledger import committed, opened, recorded, require_writable
+from lakemark.services.saves.known_files import remember_as
 from lakemark.services.saves.roles import Roles, require_words, roles_of
 from lakemark.services.tiers.sources import Candidates, candidates, note_damage, where_else
 
@@ -72,16 +74,18 @@ def restore(
 
     That it was restored is history, too, but never in its way: where the ledger takes no entry, nothing says so.
 
-    Raises NotFound, NoReplica, SourceDamaged (what is in reach has wrong bytes), StoreUnavailable, Refused (target not empty,
-    no space, roles in one file), Usage (unknown role).
+    Raises NotFound, NoReplica, SourceDamaged (what is in reach has wrong bytes), StoreUnavailable, Refused (target not empty
+    or watched, no space, roles in one file), Usage (unknown role).
     """
     found = recorded(opened(site, run), record)
+    _require_unwatched(site, to)
     whole = site.ledger.manifest(run, record)
     wanted = chosen(site, whole, roles)
     unrecorded: list[LakemarkError] = []
     begun = site.seconds()
     restored = _brought(site, found, wanted, to=to, tier=tier, unrecorded=unrecorded)
     seconds = site.seconds() - begun
+    _remember(site, found, wanted.manifest, to=to)
     body = RestoredBody(
         to=printable(to),
         roles=tuple(wanted.roles),
@@ -105,6 +109,24 @@ def restore(
         unrecorded=tuple(unrecorded),
         seconds=seconds,
     )
+
+
+def _require_unwatched(site: Site, to: Path) -> None:
+    """Raises Refused: a trainer takes what lies in its directory for its own save, and so would a pass."""
+    watched = watched_by(site, to)
+    if watched is not None:
+        run, directory = watched
+        raise Refused(
+            f"{quoted(str(to))} is watched: trainers of {run} save in {quoted(str(directory))}",
+            advice=f"To train on from it there: lakemark resume {run} --to {directory}; else restore it somewhere else.",
+        )
+
+
+def _remember(site: Site, found: RecordState, manifest: Manifest, *, to: Path) -> None:
+    """So that its files are known as the record's wherever somebody moves them. Never in the way of who needs them."""
+    with suppress(LakemarkError):
+        if not site.reads_only:
+            remember_as(site, to, manifest, record=found.record.id, why=Known.RESTORED)
 
 
 def _source(name: str, files: int) -> RestoredFrom:

@@ -20,15 +20,17 @@ from lakemark.model.values.canonical import JSON
 from lakemark.model.values.names import printable
 from lakemark.ports import Baked, Directory, Pointer, Site, Verdict
 from lakemark.services.back.newer_records import PassedOver, newer, passed_over, require_no_suspect, reread, why_not
+from lakemark.services.back.older import require_answered
 from lakemark.services.back.prepare_directory import Arranged, arrange, require_can_arrange
 from lakemark.services.back.restore import tell_restored
 from lakemark.services.back.uncommitted import Uncommitted, require_committed
 from lakemark.services.data.pins import require_data
-from lakemark.services.ledger import opened, recorded, require_writable, still
+from lakemark.services.directories import bind
+from lakemark.services.ledger import committed, opened, recorded, require_writable, still
 from lakemark.services.runs.attempts import end_before
 from lakemark.services.runs.open_run import new_attempt, require_job, write_run_file
 from lakemark.services.saves.find import commit_directory
-from lakemark.services.saves.layout import aside_of, committed
+from lakemark.services.saves.layout import aside_of
 from lakemark.services.saves.roles import Roles, gaps_beyond, is_weights_only, require_words, role_of, roles_of
 from lakemark.services.tiers.unshare import unshare
 
@@ -152,6 +154,7 @@ def _decide(
     attempt = new_attempt(state, start)
     state = _reread(site, state, record=record, without=without)
     found = decided(site, state, attempt=attempt, record=record, to=to, without=without, without_steps=steps)
+    require_answered(site, state, found, to=to, without=steps)
     left = require_committed(site, state, found, to=to, saves=saves, without=steps)
     left_behind = passed_over(state, found) if record is None else ()
     aside = aside_of(to, run=run, start=start, attempt=attempt)
@@ -186,7 +189,7 @@ def _make_ready(site: Site, decision: _Decision, *, to: Path) -> tuple[Arranged,
         unshare(site, state)
         arranged = arrange(site, state, found, to=to, aside=decision.aside)
         directory = Directory(run=state.run, timeline=decision.timeline, attempt=attempt, sequence=state.sequence)
-        site.journal.bind_directory(to, directory)
+        bind(site, to, directory)
         site.progress.step("resume.bound")
         run_file = _tell(site, found, arranged.path, attempt=attempt, timeline=decision.timeline)
         site.progress.step("resume.told")

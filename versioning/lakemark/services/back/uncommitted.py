@@ -10,6 +10,7 @@ from lakemark.errors import LakemarkError, NoRoom, NotFound, Refused, quoted
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.ports import Found, Site, Verdict
 from lakemark.services.back.later_steps import later_than
+from lakemark.services.back.older import require_answered, without_older
 from lakemark.services.ledger import require_identity
 from lakemark.services.saves.find import is_looked_through
 from lakemark.services.saves.layout import layout_of
@@ -63,7 +64,9 @@ def foresee(
     found: what it would go on from as the ledger is now. Raises what `require_committed` would, as far as that can be told
     without taking anything: by names, links, the tier and its room.
     """
+    require_answered(site, state, found, to=to, without=without, keep=False)
     strange = list(site.recogniser.find(to, skip=lambda paths: known(site, paths))) if site.files.exists(to) else []
+    strange = without_older(site, state, strange, to=to)
     whole = [
         (one, one.step)
         for one in strange
@@ -110,6 +113,7 @@ def uncommitted(site: Site, state: RunState, found: RecordState, *, to: Path, sa
         if step is not None and step > found.record.step:
             yield Uncommitted(path=path, step=step, why=str(error), advice=error.advice)
     strange = list(site.recogniser.find(to, skip=lambda paths: known(site, paths))) if site.files.exists(to) else []
+    strange = without_older(site, state, strange, to=to)
     for one in later_than(site, state, found, strange, native=_native(site, state, found, strange, to=to)):
         whole = one.verdict is Verdict.COMPLETE and one.step is not None
         if whole and one.step is not None and one.path not in errors and one.path not in judged:

@@ -11,7 +11,7 @@ from typing import Final
 from lakemark.model.ledger.run import RunState
 from lakemark.model.values.instants import later
 from lakemark.services.health.status import AMBER, RED, Problem, Rules
-from lakemark.services.saves.waiting import LATE, LOST, REFUSED, WaitingSave
+from lakemark.services.saves.waiting import LATE, LEFT, LOST, REFUSED, WaitingSave
 
 _SHOWN: Final = 5
 
@@ -43,6 +43,14 @@ def problems_of_lost(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Probl
         yield Problem(colour=AMBER, what=what, since=lost[0].since, next=advice)
 
 
+def problems_of_left(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Problem]:
+    """Whole saves in the run's directories that no pass takes because of whose they are."""
+    left = sorted((one for one in waiting if one.sort == LEFT), key=lambda one: one.since)
+    if left:
+        what = f"{len(left)} save(s) in directories of {run} are not taken, the first {left[0].path}: {left[0].why}"
+        yield Problem(colour=AMBER, what=what, since=left[0].since, next=left[0].advice)
+
+
 def problems_of_best(state: RunState, modes: Mapping[str, str]) -> Iterator[Problem]:
     """A rule that keeps the best by a metric that no record has keeps nothing. modes: the metrics that retention names."""
     named = {name for found in state.records.values() for name in found.record.metrics}
@@ -62,6 +70,8 @@ def problems_without_record(
     announced: how many announcements lie in its spool.
     """
     attempt = state.attempt
+    # What is somebody else's is no save of its trainer.
+    waiting = [one for one in waiting if one.sort != LEFT]
     if (
         state.records
         or state.closed

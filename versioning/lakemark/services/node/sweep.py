@@ -161,6 +161,7 @@ def _saves(site: Site, result: Swept) -> None:
     result.abandoned.extend(saves.abandoned)
     result.unreadable.extend(saves.unreadable)
     result.passed_over.extend(saves.passed_over)
+    result.left.extend(saves.left)
     result.pending.extend(Pending.of(printable(path), error) for path, error in saves.failed)
     result.need_bytes = need_bytes(waiting_of(site, saves.failed).values())
     for done in saves.committed:

@@ -13,6 +13,7 @@ from lakemark.ports import Site
 from lakemark.services.saves.abandoned import Abandoned
 from lakemark.services.saves.commit import Committed
 from lakemark.services.tiers.demote import Pending
+from lakemark.services.whose import Left
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,6 +21,7 @@ class Swept:
     """said: what was finished, undone, observed or pinned, a sentence each. abandoned: nobody goes on with it.
 
     unreadable: directories that were passed over, with why. passed_over: (path, record) of what was known and not read.
+    left: whole saves that are not taken because of whose they are.
     ended: parts that ended, whatever they found. need_bytes: of the largest save that waits for room in hot.
     data_as_it_was: data versions were looked at, and nothing was to be done about them.
     unclaimed: records that named trees of hot are of, and that had no entry: a crash fell in between, or a commit is under way.
@@ -34,6 +36,7 @@ class Swept:
     abandoned: list[Abandoned] = field(default_factory=list)
     unreadable: list[tuple[Path, str]] = field(default_factory=list)
     passed_over: list[tuple[Path, str]] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     unclaimed: frozenset[str] = frozenset()

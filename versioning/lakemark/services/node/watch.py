@@ -28,6 +28,7 @@ from lakemark.ports import Site
 from lakemark.ports.watching import Lookout
 from lakemark.services.back.refresh_run_file import freshen
 from lakemark.services.data.tend import data_pause
+from lakemark.services.directories import directories, own_directories
 from lakemark.services.ledger import require_identity
 from lakemark.services.node.duties import collect
 from lakemark.services.node.problems import Problems
@@ -38,8 +39,6 @@ from lakemark.services.runs.open_watched import open_watched
 from lakemark.services.saves.find import (
     commit_run,
     commit_unread,
-    directories,
-    own_directories,
     runs_of,
     to_be_looked_through,
 )
@@ -47,7 +46,15 @@ from lakemark.services.saves.find_announced import commit_announced
 from lakemark.services.saves.looks import Looks
 from lakemark.services.saves.lost_ledger import for_saving_of
 from lakemark.services.saves.outcomes import Saves
-from lakemark.services.saves.waiting import WaitingSave, keep_note, need_bytes, still_lost, unfinished_of, waiting_of
+from lakemark.services.saves.waiting import (
+    WaitingSave,
+    keep_note,
+    left_of,
+    need_bytes,
+    still_lost,
+    unfinished_of,
+    waiting_of,
+)
 from lakemark.services.site_facts import beat
 from lakemark.services.tiers.demote import Pending, begin, plan, present, settle, sink, tier_of
 from lakemark.services.tiers.store_note import note_stores
@@ -217,6 +224,8 @@ class Watch:
         self._note(_scope(run), pending, whole=whole)
         waiting = [Pending(what=f"incomplete {printable(path)}", why=why) for path, why in saves.incomplete]
         self._note(f"{_scope(run)}, unfinished", waiting, whole=whole, patience=PATIENCE)
+        left = [Pending(what=f"left {printable(one.path)}", why=f"{one.whose}: {one.whose.why}") for one in saves.left]
+        self._note(f"{_scope(run)}, left", left, whole=whole)
 
     def _note_waiting(self, run: str, saves: Saves, *, whole: bool) -> None:
         """A pass that looked at announcements alone can't tell that others wait no more."""
@@ -224,7 +233,8 @@ class Watch:
         before = self._waiting.get(run)
         incomplete = saves.incomplete
         unfinished = unfinished_of(self.site, self.site.ledger.run(run), incomplete) if incomplete else {}
-        now = ({} if whole else before or {}) | unfinished | waiting_of(self.site, saves.failed)
+        found = left_of(self.site, saves.left) | unfinished | waiting_of(self.site, saves.failed)
+        now = ({} if whole else before or {}) | found
         lost = still_lost(self.site, run)
         known = None if before is None else [*before.values(), *self._lost.get(run, ())]
         keep_note(self.site, run, [*now.values(), *lost], before=None if saves.lost else known)

@@ -8,20 +8,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lakemark.errors import Conflict, DataGone, NotFound, Refused, Usage, quoted
-from lakemark.model.checkpoints.record import DataRef, Evidence
+from lakemark.model.checkpoints.record import DataRef, Evidence, Record
 from lakemark.model.entries.attempts import ATTEMPT, AttemptBody
 from lakemark.model.entries.opened import OPENED, OpenedBody
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RunState
 from lakemark.model.runs.starts import Start
+from lakemark.model.runs.whose import Owner
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.names import is_run, original
 from lakemark.ports import Directory, MadePin, RunFile, Site
 from lakemark.services.data import pins
+from lakemark.services.directories import bind, bound, directories
 from lakemark.services.ledger import opened, require_writable
-from lakemark.services.saves.find import commit_directory, directories
+from lakemark.services.saves.commit import Commit
+from lakemark.services.saves.find import commit_directory, find_of
+from lakemark.services.saves.outcomes import Saves, take
 from lakemark.services.saves.roles import require_words
 from lakemark.services.tiers.unshare import unshare
+from lakemark.services.whose import Left, Owners, note_listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +36,7 @@ class Opening:
     repin: take the branches' present heads as a new interval, from `at_step` on where that is known.
     parent: the record this run goes on from (another run's, for fine-tuning). job: the same start of a job is the same
     attempt; restart: which start of it this is, as `model.starts` has it. needs_no: roles that its trainer has not got.
+    adopt: take what is older than the run, as the run's own.
     """
 
     run: str
@@ -43,11 +49,15 @@ class Opening:
     job: str | None = None
     restart: str | None = None
     needs_no: Sequence[str] = ()
+    adopt: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """pins: one for each of `data`, in its order."""
+    """pins: one for each of `data`, in its order. older: saves in its directories that are older than the run, not taken.
+
+    adopted: of those that were taken. not_adopted: (path, why) of those that could not be.
+    """
 
     run: str
     timeline: int
@@ -55,6 +65,9 @@ class Opened:
     data: tuple[DataRef, ...]
     pins: tuple[MadePin, ...]
     run_file: Path
+    older: tuple[Left, ...] = ()
+    adopted: tuple[Record, ...] = ()
+    not_adopted: tuple[tuple[Path, str], ...] = ()
 
 
 def open_run(site: Site, asked: Opening) -> Opened:
@@ -94,13 +107,25 @@ def open_run(site: Site, asked: Opening) -> Opened:
     attempt = _attempt(site, asked)
     # After the attempt's entry: a trainer that reads the file names an attempt that the ledger knows.
     run_file = write_run_file(site, asked.run, attempt=attempt)
+    saves, older = Saves(), list[Left]()
     for watch in _directories(site, asked):
         _bind(site, asked.run, watch, attempt)
+        older.extend(_older(site, asked, watch, saves))
     if not asked.repin:
         # Last thing before training: from now on somebody may write into files that hot shares.
         unshare(site, site.ledger.run(asked.run))
     timeline = site.ledger.run(asked.run).timeline
-    return Opened(run=asked.run, timeline=timeline, attempt=attempt, data=data, pins=made, run_file=run_file)
+    return Opened(
+        run=asked.run,
+        timeline=timeline,
+        attempt=attempt,
+        data=data,
+        pins=made,
+        run_file=run_file,
+        older=tuple(older),
+        adopted=tuple(done.record for done in saves.committed),
+        not_adopted=(*((path, str(error)) for path, error in saves.failed), *saves.incomplete),
+    )
 
 
 def _kept(site: Site, asked: Opening, data: Sequence[DataRef], *, known: bool) -> tuple[MadePin, ...]:
@@ -114,6 +139,20 @@ def _kept(site: Site, asked: Opening, data: Sequence[DataRef], *, known: bool) -
                 raise
             raise pins.data_gone(asked.run, ref, error) from error
     return tuple(made)
+
+
+def older_in(site: Site, run: str, directory: Path) -> list[Left]:
+    """Whole saves that lie in a directory and are older than the run, in order of step. Changes nothing.
+
+    Of a run that was never open there: all that lies there.
+    """
+    state = site.ledger.run(run)
+    found, left = find_of(site, state, directory)
+    owners = Owners.of(site, state, directory)
+    if owners.seat.since is None and not owners.seat.watched:
+        owners = replace(owners, seat=replace(owners.seat, since=site.now()))
+        left = [one for one in map(owners.left, found) if one is not None]
+    return [one for one in left if one.whose.owner is Owner.OLDER]
 
 
 def would_read(site: Site, asked: Opening) -> tuple[DataRef, ...]:
@@ -302,18 +341,35 @@ def _directories(site: Site, asked: Opening) -> list[Path]:
     if asked.repin:
         return []
     known = directories(site, site.ledger.run(asked.run))
-    bound = ((path, site.journal.directory(path)) for path in known if site.files.exists(path))
-    return [path for path, directory in bound if directory is None or directory.run == asked.run]
+    seats = ((path, bound(site, path)) for path in known if site.files.exists(path))
+    return [path for path, directory in seats if directory is None or directory.run == asked.run]
+
+
+def _older(site: Site, asked: Opening, watch: Path, saves: Saves) -> list[Left]:
+    """What is older than the run and stays so; what is to be adopted is committed, and goes to `saves`."""
+    older = older_in(site, asked.run, watch) if site.files.exists(watch) else []
+    for one in older:
+        note_listed(site, one)
+    if not asked.adopt:
+        return older
+    for one in older:
+        if one.step is None:
+            saves.incomplete.append((one.path, f"step unknown: lakemark commit PATH --run {asked.run} --step N"))
+            continue
+        adopt = Commit(path=one.path, run=asked.run, step=one.step, found=True, directory=watch)
+        take(site, replace(adopt, adopted=True, whose=one.whose), saves)
+    return older_in(site, asked.run, watch)
 
 
 def _bind(site: Site, run: str, watch: Path, attempt: str) -> None:
     """From now on finds are this attempt's; what lies there is committed first, as what it was until now."""
-    bound = site.journal.directory(watch)
+    before = bound(site, watch)
     # Once bound anew, what lies there would be taken for this attempt's, with this attempt's data.
-    if bound is not None and bound.attempt != attempt and site.ledger.run(bound.run).exists:
-        commit_directory(site, bound.run, watch)
+    if before is not None and before.attempt != attempt and site.ledger.run(before.run).exists:
+        commit_directory(site, before.run, watch)
     state = site.ledger.run(run)
-    site.journal.bind_directory(
+    bind(
+        site,
         watch,
         Directory(run=run, timeline=state.timeline, attempt=attempt, sequence=state.sequence),
     )

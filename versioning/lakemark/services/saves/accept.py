@@ -24,8 +24,8 @@ from lakemark.model.tiers.sharing import names_step
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.names import printable
 from lakemark.ports import Checkpoint, Found, KnownFile, Landed, OnDisk, Site, Verdict
+from lakemark.services.ledger import committed
 from lakemark.services.saves.known_files import are_known
-from lakemark.services.saves.layout import committed
 from lakemark.services.saves.to_commit import Commit, ToCommit
 
 GENERIC: Final = "generic"

@@ -13,8 +13,9 @@ from typing import Final
 from lakemark.errors import Conflict, Corrupt, InDistress, Refused, RunClosed, StoreUnavailable
 from lakemark.model.entries.committed import COMMITTED
 from lakemark.model.ledger.entry import Attachments, Draft
-from lakemark.model.ledger.run import RunState
+from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.placing import Save, place
+from lakemark.model.runs.whose import Known
 from lakemark.ports import Site
 from lakemark.services.ledger import require_opened, require_writable
 from lakemark.services.saves.accept import Taken, judge, land
@@ -26,6 +27,7 @@ from lakemark.services.saves.own_trees import WAITS, own_trees
 from lakemark.services.saves.place_save import Claim, place_save, place_waiting
 from lakemark.services.saves.to_commit import Commit, Committed, ToCommit, as_now, resolve
 from lakemark.services.tiers.register import ready
+from lakemark.services.whose import as_same, copied_from, was_copied
 
 __all__ = ["Commit", "Committed", "commit"]
 
@@ -83,6 +85,12 @@ def _record(site: Site, save: ToCommit) -> Committed:
     with own_trees(site, taken) as own:
         site.progress.step("commit.landed")
         _require_open(save.state, taken.made_at)
+        other = copied_from(site, save.asked.run, taken.landed.manifest.content) if save.is_guess else None
+        if other is not None and was_copied(site, taken.identities, other):
+            own.let_go()
+            return _left(site, taken, other)
+        if other is not None:
+            save = save.with_twin(as_same(other))
         for _ in range(_TRIES):
             # Landing takes as long as its bytes, and a tree that was named for where the save no longer goes is copied anew.
             with ledger_may_fail():
@@ -97,12 +105,18 @@ def _record(site: Site, save: ToCommit) -> Committed:
             new = _append(site, save, claim, taken)
             if new is not None:
                 site.progress.step("commit.recorded")
-                made = Committed(record=claim.record, new=new, why=claim.placement.why, notes=taken.notes)
+                made = Committed(record=claim.record, new=new, why=claim.placement.why, notes=claim.body.notes or ())
                 return _remember(site, save, taken, made)
         raise Conflict(
             f"the ledger of {save.asked.run} moved {_TRIES} times while step {save.asked.step} was being committed",
             advice="Commit it again; it is still where the trainer saved it.",
         )
+
+
+def _left(site: Site, taken: Taken, other: RecordState) -> Committed:
+    """A copy of another run's record is known from now on, so that it is not read again at each pass."""
+    site.journal.remember(taken.identities, record=other.record.id, why=Known.COPY)
+    return Committed(record=other.record, new=False, copy=as_same(other))
 
 
 def _seal(site: Site, save: ToCommit, *, why: str) -> Committed:
@@ -125,7 +139,9 @@ def _seal(site: Site, save: ToCommit, *, why: str) -> Committed:
         if recorded:  # the tree that said so was replaced
             site.hot.note_recorded([claim.record.id])
         site.progress.step("commit.waits")
-        return _remember(site, save, taken, Committed(record=claim.record, new=True, pending=why, notes=taken.notes))
+        return _remember(
+            site, save, taken, Committed(record=claim.record, new=True, pending=why, notes=claim.body.notes or ())
+        )
 
 
 def _require_this_ledger_s(site: Site) -> None:

@@ -25,9 +25,8 @@ from lakemark.model.runs.timeline import segments
 from lakemark.model.values.canonical import digest
 from lakemark.model.values.names import is_log, printable
 from lakemark.ports import Site, Spooled
-from lakemark.services.ledger import opened, recorded, require_writable
+from lakemark.services.ledger import committed, opened, recorded, require_writable
 from lakemark.services.saves.known_files import records_of
-from lakemark.services.saves.layout import committed
 from lakemark.services.saves.to_commit import Commit, resolve
 
 _LONGEST_NAME: Final = 200

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -12,8 +13,11 @@ from lakemark.errors import Corrupt, LakemarkError, Refused, RunClosed, StoreUna
 from lakemark.model.checkpoints.judging import STATE, whole_state
 from lakemark.model.ledger.outline import Outline
 from lakemark.model.ledger.run import RunState
+from lakemark.model.runs.whose import Known, Same
+from lakemark.model.tiers.sharing import names_step
 from lakemark.model.values.instants import to_text
 from lakemark.ports import Directory, Found, Mark, MarkKind, Site, Verdict
+from lakemark.services.directories import bind, bound, directories, keep_mark, own_directories, seat_of
 from lakemark.services.ledger import announced
 from lakemark.services.saves.abandoned import Unfinished, sort_out
 from lakemark.services.saves.accept import held
@@ -23,7 +27,8 @@ from lakemark.services.saves.looks import Looked, Looks
 from lakemark.services.saves.lost_ledger import for_saving
 from lakemark.services.saves.outcomes import Saves, is_there, known_as, take
 from lakemark.services.saves.side_copies import Copies
-from lakemark.services.saves.waiting import keep_note, place_of, still_lost, unfinished_of, waiting_of
+from lakemark.services.saves.waiting import keep_note, left_of, place_of, still_lost, unfinished_of, waiting_of
+from lakemark.services.whose import Left, Owners, as_same, lies_there, record_of
 
 
 def commit_found(site: Site) -> Saves:
@@ -117,31 +122,103 @@ def commit_directory(site: Site, run: str, directory: Path) -> Saves:
 
 def is_looked_through(site: Site, state: RunState, directory: Path) -> bool:
     """Whether the run's saves are looked for there: it is bound to the run, or one of its directories."""
-    bound = site.journal.directory(directory)
-    return (bound is not None and bound.run == state.run) or directory in directories(site, state)
+    known = bound(site, directory)
+    return (known is not None and known.run == state.run) or directory in directories(site, state)
 
 
 def find_new(site: Site, directory: Path) -> Iterator[Found]:
     """What lies in the directory and is not known yet, in order of step. Nothing of what is known is read."""
-    return iter(_read(site, directory, lost=()).found)
+    looked = Looked()
+    look = _Look(site=site, state=None, looked=looked)
+    return iter(site.recogniser.find(directory, skip=look.skip, unreadable=look.unreadable))
 
 
-def _read(site: Site, directory: Path, *, lost: Collection[str]) -> Looked:
+def find_of(site: Site, state: RunState, directory: Path) -> tuple[list[Found], list[Left]]:
+    """The same of one of the run's directories, and what lies there and is not taken because of whose it is."""
+    looked = _read(site, state.run, directory, lost=())
+    return looked.found, looked.left
+
+
+def _read(site: Site, run: str, directory: Path, *, lost: Collection[str]) -> Looked:
     """lost: ids of records of which no sound replica is left; what lies there of them may be all that there is."""
     looked = Looked()
-
-    def skip(paths: Sequence[Path]) -> bool:
-        record = known_as(site, paths, but=lost)
-        if record is not None:
-            looked.passed_over.append((paths[0], record))
-            looked.known.extend(paths)
-        return record is not None
-
-    def unreadable(path: Path, why: str) -> None:
-        looked.unreadable.append((path, why))
-
-    looked.found.extend(site.recogniser.find(directory, skip=skip, unreadable=unreadable))
+    state = site.ledger.run(run)
+    look = _Look(site=site, state=state, looked=looked, lost=lost)
+    found = list(site.recogniser.find(directory, skip=look.skip, unreadable=look.unreadable))
+    owners = Owners.of(site, state, directory)
+    for one in found:
+        if not look.settled(owners, one):
+            looked.found.append(one)
     return looked
+
+
+@dataclass(slots=True, kw_only=True)
+class _Look:
+    """One look through a directory. linked: what has files of a record whose step its name does not say, all known.
+
+    state: of the run whose directory it is; None: nobody said.
+    """
+
+    site: Site
+    state: RunState | None
+    looked: Looked
+    lost: Collection[str] = ()
+    linked: dict[tuple[Path, ...], Same] = field(default_factory=dict)
+
+    def skip(self, paths: Sequence[Path]) -> bool:
+        """Whether it is of a record already: nothing of it is read then."""
+        record = known_as(self.site, paths, but=self.lost)
+        if record is None:
+            return False
+        same = None if self.state is None else self._other(self.state, record, tuple(paths))
+        if same is not None:
+            self.linked[tuple(paths)] = same
+            return False
+        self._known(paths, record)
+        return True
+
+    def settled(self, owners: Owners, found: Found) -> bool:
+        """Whether nothing more is to be done about it: it is of a record, or of somebody else."""
+        same = self.linked.get(found.paths)
+        try:
+            if same is not None and _is_that(owners, found, same):
+                self._known(found.paths, same.record)
+                return True
+            left = owners.left(found, same=same) if found.step is not None or same is not None else None
+        except LakemarkError:  # it is going, or not readable: whoever takes it says so
+            return False
+        if left is not None:
+            self.looked.left.append(left)
+            self.looked.known.extend(found.paths)
+        return left is not None
+
+    def unreadable(self, path: Path, why: str) -> None:
+        self.looked.unreadable.append((path, why))
+
+    def _known(self, paths: Sequence[Path], record: str) -> None:
+        self.looked.passed_over.append((paths[0], record))
+        self.looked.known.extend(paths)
+
+    def _other(self, state: RunState, record: str, paths: tuple[Path, ...]) -> Same | None:
+        """The record that it is, where it may be more than that: a save of another step, or a copy of another run's."""
+        own = state.records.get(record)
+        # The usual case, by its name alone.
+        if own is not None and names_step((path.name for path in paths), own.record.step):
+            return None
+        kept = next((self.site.journal.kept(file) for path in paths for file in self.site.files.identities(path)), None)
+        if kept is None or (own is not None and kept.why != Known.COMMITTED):
+            return None
+        found = own or record_of(self.site, state, record)
+        if found is None or lies_there(self.site, found, paths[0]):
+            return None
+        return as_same(found, known=Known(kept.why) if kept.why in set(Known) else None)
+
+
+def _is_that(owners: Owners, found: Found, same: Same) -> bool:
+    """Whether it is no save of its own: not of another step, or that step's is recorded already."""
+    if found.verdict is not Verdict.COMPLETE:
+        return True
+    return same.run == owners.state.run and (found.step in (None, same.step) or owners.is_recorded(found))
 
 
 def waiting(site: Site) -> list[tuple[str, Path]]:
@@ -149,28 +226,10 @@ def waiting(site: Site) -> list[tuple[str, Path]]:
     return [(run, spooled.path) for run in site.ledger.runs() for spooled in announced(site, run)]
 
 
-def directories(site: Site, state: RunState | Outline) -> Iterator[Path]:
-    """Where the run's trainers save on this node: as `run open --watch` registered it, then as `watch:` says."""
-    seen: set[Path] = set()
-    named = state.watch.get(site.node)
-    wanted = [Path(named)] if named else []
-    wanted.extend(path for one in site.watch if (path := one.directory(state.run)) is not None)
-    for path in wanted:
-        if path not in seen:
-            seen.add(path)
-            yield path
-
-
-def own_directories(site: Site, state: RunState) -> list[Path]:
-    """Where trainers of the run save or saved, here or, by attempts that moved, elsewhere; empty where nobody ever said."""
-    earlier = (Path(one.directory) for one in state.attempts.values() if one.directory)
-    return [*directories(site, state), *earlier]
-
-
 def _note_waiting(site: Site, run: str, saves: Saves) -> None:
     try:
         unfinished = unfinished_of(site, site.ledger.run(run), saves.incomplete)
-        rows = unfinished | waiting_of(site, saves.failed)
+        rows = left_of(site, saves.left) | unfinished | waiting_of(site, saves.failed)
         keep_note(site, run, [*rows.values(), *still_lost(site, run)], before=None)
     except LakemarkError as error:
         saves.failed.append((place_of(site.home, run), error))
@@ -180,11 +239,12 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves, *, looks: Lo
     if _is_another_s(site, run, directory):
         return
     lost = _lost(site.ledger.run(run))
-    read = partial(_read, site, directory, lost=lost)
+    read = partial(_read, site, run, directory, lost=lost)
     looked = read() if looks is None else looks.through(site, directory, run=run, lost=lost, read=read)
     found = looked.found
     saves.unreadable.extend(looked.unreadable)
     saves.passed_over.extend(looked.passed_over)
+    saves.left.extend(looked.left)
     whole = [one for one in found if one.verdict is Verdict.COMPLETE]
     # What was announced was judged a moment ago, by more than its files: it is not judged again without that.
     tried = {path for path, _ in (*saves.incomplete, *saves.failed)}
@@ -193,7 +253,8 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves, *, looks: Lo
     for one in whole:
         if one.step is not None and one.path not in tried:
             asked = Commit(path=one.path, run=run, step=one.step, found=True, directory=directory)
-            take(site, replace(asked, dropped=dropped[one.path], later=following[one.path]), mine)
+            asked = replace(asked, dropped=dropped[one.path], later=following[one.path])
+            take(site, _owned(site, asked, one), mine)
     # After those with a step: what they are copies of may have become a record just now.
     copies = Copies(site, run)
     for one in whole:
@@ -204,10 +265,22 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves, *, looks: Lo
     saves.committed.extend(mine.committed)
     saves.failed.extend(mine.failed)
     saves.unsteady.extend(mine.unsteady)
+    saves.left.extend(mine.left)
     saves.steps |= mine.steps
     refused = {path for path, _ in mine.failed}
     _sort(site, run, [one for one in left if one.path not in refused], mine.incomplete, saves=saves)
     _bind(site, run, directory)
+
+
+def _owned(site: Site, asked: Commit, found: Found) -> Commit:
+    """With whose it is as of now: what was committed a moment ago may have opened a timeline."""
+    with suppress(LakemarkError):  # it is going, or not readable: the commit says so
+        owners = Owners.of(site, site.ledger.run(asked.run), asked.directory or asked.path.parent)
+        same = owners.same_as(found.paths)
+        linked = same is not None and same.run == asked.run and same.step != asked.step
+        notes = (f"its files are those of step {same.step}, under names of its own",) if same and linked else ()
+        return replace(asked, whose=owners.whose(found, same=same), notes=(*asked.notes, *notes))
+    return asked
 
 
 def _lost(state: RunState) -> frozenset[str]:
@@ -278,12 +351,12 @@ def _is_another_s(site: Site, run: str, directory: Path) -> bool:
 
     Also to one that was closed a moment ago, until it was looked through once more.
     """
-    bound = site.journal.directory(directory)
-    if bound is None or bound.run == run:
+    known = bound(site, directory)
+    if known is None or known.run == run:
         return False
-    other = site.ledger.outline(bound.run)
+    other = site.ledger.outline(known.run)
     places = directories(site, other)
-    return to_be_looked_through(site, other) and any(site.journal.directory(place) == bound for place in places)
+    return to_be_looked_through(site, other) and any(bound(site, place) == known for place in places)
 
 
 def _bind(site: Site, run: str, directory: Path) -> None:
@@ -291,12 +364,17 @@ def _bind(site: Site, run: str, directory: Path) -> None:
     state = site.ledger.run(run)
     if state.attempt is None or not site.files.exists(directory):
         return
-    bound = site.journal.directory(directory)
+    known = site.journal.directory(directory)
+    if known is not None and known.run == run:
+        keep_mark(site, directory, known)
+        return
     # Only where nobody else said: an opening or a resume knows whose it is, this look only guesses.
-    if bound is None or bound.run != run:
-        attempt = state.attempt
-        made = Directory(run=run, timeline=attempt.timeline, attempt=attempt.id, sequence=state.sequence)
-        site.journal.bind_directory(directory, made)
+    seat, attempts = seat_of(site, state, directory)
+    mine = next((one for one in attempts if one.id == seat.attempt), None)
+    # With one life alone there is nothing to mistake.
+    if mine is not None and (seat.sure or len(state.timelines) <= 1):
+        made = Directory(run=run, timeline=seat.timeline or mine.timeline, attempt=mine.id, sequence=state.sequence)
+        bind(site, directory, made)
 
 
 def _without_step(site: Site, copies: Copies, found: Found, saves: Saves) -> None:

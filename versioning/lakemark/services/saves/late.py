@@ -17,10 +17,11 @@ from lakemark.errors import LakemarkError
 from lakemark.model.ledger.outline import Outline
 from lakemark.model.values.names import printable
 from lakemark.ports import Site, Spooled, Verdict
+from lakemark.services.directories import bound, directories
 from lakemark.services.ledger import announced
 from lakemark.services.saves.announcements import written_over
 from lakemark.services.saves.complete import complete, recorded_before
-from lakemark.services.saves.find import directories, find_new
+from lakemark.services.saves.find import find_new
 from lakemark.services.saves.outcomes import is_there
 from lakemark.services.saves.waiting import LATE, LOST, WaitingSave, keep_note, noted
 
@@ -75,8 +76,8 @@ def _of(site: Site, outline: Outline, closed_at: datetime) -> Iterator[LateSave]
             yield LateSave(run=outline.run, path=spooled.path, since=spooled.saved_at)
     # Files are stamped by the machine's own clock, whatever a simulated one says.
     for directory in () if site.simulated_clock else directories(site, outline):
-        bound = site.journal.directory(directory)
-        if bound is None or bound.run != outline.run:
+        known = bound(site, directory)
+        if known is None or known.run != outline.run:
             continue
         with suppress(LakemarkError):  # that one can't be looked into is said of an open run; this one is over
             for one in find_new(site, directory):

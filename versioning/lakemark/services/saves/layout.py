@@ -12,6 +12,7 @@ from lakemark.model.entries.committed import CommittedBody
 from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.starts import Start
 from lakemark.ports import Site
+from lakemark.services.ledger import committed
 
 ASIDE = ".lakemark-aside"
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
@@ -55,19 +56,6 @@ def layout_of(site: Site, state: RunState, found: RecordState, *, to: Path) -> L
     if isinstance(members, list):
         return Layout(path=path, manifest=manifest, pieces=_apart(manifest, path.parent, names=map(str, members)))
     return Layout(path=path, manifest=manifest, pieces={path: manifest})
-
-
-def committed(site: Site, found: RecordState) -> CommittedBody:
-    """What the entry that committed the record says; nothing where it can't be found, or read."""
-    # One entry: where the ledger lacks it, the next one is another's.
-    for entry, _ in site.ledger.entries(found.record.run, after=found.sequence - 1):
-        if entry.sequence != found.sequence:
-            break
-        try:
-            return CommittedBody.from_json(entry.body)
-        except ValueError:  # of another version: where it lay is not needed to have its bytes back
-            break
-    return CommittedBody()
 
 
 def _relative(state: RunState, body: CommittedBody, *, to: Path, step: int) -> Path:

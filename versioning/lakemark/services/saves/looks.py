@@ -12,6 +12,7 @@ from typing import Final
 
 from lakemark.model.checkpoints.survey import Survey
 from lakemark.ports import Found, Site, Verdict
+from lakemark.services.whose import Left
 
 SETTLED_SECONDS: Final = 2.0
 """No file system that counts has coarser times: what is changed so long after it was seen has another time."""
@@ -21,12 +22,16 @@ FULL_SECONDS: Final = 600.0
 
 @dataclass(slots=True, kw_only=True)
 class Looked:
-    """What a look through a directory came to. passed_over: (path, record) of each save that is known, its paths in `known`."""
+    """What a look through a directory came to. passed_over: (path, record) of each save that is known, its paths in `known`.
+
+    left: what is not taken because of whose it is; its paths are in `known`, too.
+    """
 
     found: list[Found] = field(default_factory=list)
     passed_over: list[tuple[Path, str]] = field(default_factory=list)
     unreadable: list[tuple[Path, str]] = field(default_factory=list)
     known: list[Path] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
 
     @property
     def quiet(self) -> bool:

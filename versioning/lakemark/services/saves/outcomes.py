@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Self
 
 from lakemark.errors import Incomplete, InDistress, LakemarkError, NotFound, Unsteady
+from lakemark.model.runs.whose import Lying, Seat, whose
 from lakemark.ports import Site
 from lakemark.services.saves.abandoned import Abandoned
 from lakemark.services.saves.commit import Commit, Committed, commit
 from lakemark.services.saves.known_files import records_of
 from lakemark.services.soundness import RECOVER
+from lakemark.services.whose import Left
 
 
 @dataclass(slots=True, kw_only=True)
@@ -22,6 +24,7 @@ class Saves:
     lost: announced and not there any more. abandoned: what nobody goes on with; it is left where it is.
     unreadable: directories that can't be looked into, with why. unsteady: those of `incomplete` that looked whole and were
     being written. passed_over: (path, record) of what is known already, unread.
+    left: whole, and not taken because of whose it is.
     steps: of what is in `failed` and `incomplete`, where it is known.
     """
 
@@ -33,6 +36,7 @@ class Saves:
     failed: list[tuple[Path, LakemarkError]] = field(default_factory=list)
     unsteady: list[tuple[Path, LakemarkError]] = field(default_factory=list)
     passed_over: list[tuple[Path, str]] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
     steps: dict[Path, int] = field(default_factory=dict)
 
     def extend(self, more: Self) -> None:
@@ -46,7 +50,10 @@ def take(site: Site, asked: Commit, saves: Saves) -> None:
     """Commits it; `saves` gets what came of it."""
     try:
         done = commit(site, asked)
-        if done.pending is None:
+        if done.copy is not None:
+            told = whose(Lying(step=asked.step, written_at=None, same=done.copy), (), (), Seat(run=asked.run))
+            saves.left.append(Left(path=asked.path, run=asked.run, step=asked.step, whose=told))
+        elif done.pending is None:
             saves.committed.append(done)
         else:
             shown = f"{asked.run}@{asked.step} is sealed in {site.hot.name} and waits for its entry"

@@ -20,11 +20,13 @@ from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.measures import told
 from lakemark.model.ledger.run import Fork, RecordState, RunState
 from lakemark.model.runs.placing import Placement, Save, place, standing, timeline_of
+from lakemark.model.runs.whose import Owner
 from lakemark.model.values.names import printable
 from lakemark.ports import Directory, RunFile, Site
+from lakemark.services.directories import bind
+from lakemark.services.ledger import committed
 from lakemark.services.saves.accept import Taken
 from lakemark.services.saves.known_files import records_of
-from lakemark.services.saves.layout import committed
 from lakemark.services.saves.lost_ledger import ledger_may_fail
 from lakemark.services.saves.to_commit import ToCommit
 
@@ -167,7 +169,7 @@ def _with_timeline(site: Site, save: ToCommit, as_save: Save, placement: Placeme
     if entry is None:
         return replace(save, state=state)
     bound = Directory(run=run, timeline=placement.timeline, attempt=save.attempt or "", sequence=state.sequence)
-    site.journal.bind_directory(save.directory, bound)
+    bind(site, save.directory, bound)
     site.progress.step("commit.timeline")
     return replace(save, state=state, bound=bound)
 
@@ -231,8 +233,26 @@ def _body(site: Site, save: ToCommit, taken: Taken, placement: Placement) -> Com
         directory=printable(save.directory),
         # So that a directory on another node gets the same: nothing else says that a run keeps a link beside its saves.
         pointers=dict(taken.pointed) or None,
-        notes=tuple(taken.notes) or None,
+        notes=(*taken.notes, *_of_whose(save), *_twins(save, taken)) or None,
         saved_seconds=None if seconds is None else told(seconds),
         landed_seconds=told(taken.landed_seconds),
         size_bytes=taken.landed.manifest.size_bytes,
     )
+
+
+def _of_whose(save: ToCommit) -> Iterator[str]:
+    """What its place does not say of itself: that it is older than the run, or of a life that nobody can tell."""
+    told = save.asked.whose
+    if save.asked.adopted:
+        yield f"adopted: {told.why}" if told is not None else "adopted"
+    elif told is not None and told.owner is Owner.AMBIGUOUS and save.asked.spooled is None:
+        yield told.why
+
+
+def _twins(save: ToCommit, taken: Taken) -> Iterator[str]:
+    content = taken.landed.manifest.content
+    same = (found.record for found in save.state.live() if found.record.content == content)
+    other = next((record for record in same if record.step != save.asked.step), None)
+    # That its very files are another step's is said already.
+    if other is not None and not any(f"step {other.step}" in note for note in taken.notes):
+        yield f"it has the bytes of step {other.step}"

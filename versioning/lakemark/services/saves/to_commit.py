@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 from lakemark.model.checkpoints.record import Code, Record
 from lakemark.model.ledger.run import RunState
 from lakemark.model.runs.placing import Save
+from lakemark.model.runs.whose import Owner, Same, Whose
 from lakemark.ports import Directory, Site, Spooled
+from lakemark.services.directories import bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +22,8 @@ class Commit:
     quiet_seconds: how long its files must not have changed; None: the site's rule (0 where it was announced or asked for).
     dropped: roles that the saves after it lack as well: the trainer no longer keeps them, so this one lost nothing.
     later: where the next save that was found beside it lies; empty where none was.
-    notes: what a person should know of it besides.
+    notes: what a person should know of it besides. whose: as it was told of a find, by its files and its directory; None: not
+    asked. adopted: somebody said that it is the run's, though it is older.
     """
 
     path: Path
@@ -35,6 +39,8 @@ class Commit:
     dropped: frozenset[str] = frozenset()
     later: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
+    whose: Whose | None = None
+    adopted: bool = False
 
     @property
     def finished(self) -> bool:
@@ -55,7 +61,7 @@ class Committed:
 
     landed_again: the record was there, and had no sound replica any more; it has one now.
     pending: why it is sealed and has no entry yet. told: False where what its announcement says could not be added to the
-    record, so that it stays.
+    record, so that it stays. copy: it is not taken, as it has the bytes of this, another run's.
     """
 
     record: Record
@@ -63,6 +69,7 @@ class Committed:
     landed_again: bool = False
     pending: str | None = None
     told: bool = True
+    copy: Same | None = None
     why: str = ""
     notes: tuple[str, ...] = ()
 
@@ -94,17 +101,38 @@ class ToCommit:
             directory_timeline=self.bound.timeline if self.bound else None,
             data=spooled.data if spooled else (),
             supersede=asked.supersede,
+            adopted=asked.adopted,
+            dated=asked.whose is None or asked.whose.dated,
+            doubtful=self.doubtful,
         )
+
+    def with_twin(self, same: Same) -> Self:
+        """Another run has a record of these bytes: whether this one's process wrote them, nobody can know."""
+        told = self.asked.whose or Whose(owner=Owner.ATTEMPT, why="", attempt=self.attempt)
+        return replace(self, asked=replace(self.asked, whose=told.like(same)))
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether nobody said whose it is: it was only found."""
+        return self.asked.found and self.asked.spooled is None and not self.asked.adopted
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether nobody knows which timeline it is of."""
+        return self.asked.spooled is None and self.asked.whose is not None and self.asked.whose.doubtful
 
 
 def resolve(site: Site, asked: Commit, state: RunState) -> ToCommit:
     """The save, bound as its directory and the ledger say now."""
-    directory, bound = _bound_directory(site, asked)
+    directory, known = _bound_directory(site, asked)
     said = asked.spooled.attempt if asked.spooled else None
     newest = state.attempt
     # The process's own word goes before that of its directory, which may have been resumed into since it saved.
-    attempt = said or (bound.attempt if bound else None) or (newest.id if newest else None)
-    return ToCommit(asked=asked, state=state, directory=directory, bound=bound, attempt=attempt)
+    attempt = said or (known.attempt if known else None) or (newest.id if newest else None)
+    if asked.spooled is None and (asked.adopted or asked.whose is not None):
+        # Of an older life, or of none: a directory's attempt is not that of all that lies in it.
+        attempt = asked.whose.attempt if asked.whose is not None and not asked.adopted else None
+    return ToCommit(asked=asked, state=state, directory=directory, bound=known, attempt=attempt)
 
 
 def as_now(site: Site, save: ToCommit) -> ToCommit:
@@ -116,7 +144,10 @@ def as_now(site: Site, save: ToCommit) -> ToCommit:
 
 def _bound_directory(site: Site, asked: Commit) -> tuple[Path, Directory | None]:
     for folder in asked.path.parents:
-        bound = site.journal.directory(folder)
-        if bound is not None and bound.run == asked.run:
-            return folder, bound
-    return asked.directory or asked.path.parent, None
+        known = site.journal.directory(folder)
+        if known is not None and known.run == asked.run:
+            return folder, known
+    directory = asked.directory or asked.path.parent
+    # The journal was lost, or never knew it: by its mark.
+    known = bound(site, directory)
+    return directory, known if known is not None and known.run == asked.run else None

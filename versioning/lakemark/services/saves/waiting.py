@@ -7,8 +7,8 @@
 
 sort: `room` (whole, and hot is full), `refused` (something in it, or about this node, has to be mended first), `unfinished`
 (not whole yet; only of a run that has no record at all), `late` (saved after the run was closed), `lost` (announced, and gone
-before it was committed; until a later save is a record; with `step`). Notes of older versions say `room` alone, by leaving it
-out.
+before it was committed; until a later save is a record; with `step`), `left` (whole, and not taken because of whose it is). Notes
+of older versions say `room` alone, by leaving it out.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from typing import Final, Self
 from lakemark.errors import InDistress, LakemarkError, NoRoom
 from lakemark.model.ledger.run import RunState
 from lakemark.model.runs.timeline import latest
+from lakemark.model.runs.whose import Owner
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.fields import Fields
 from lakemark.model.values.instants import to_text
 from lakemark.model.values.names import printable
 from lakemark.ports import Site
+from lakemark.services.whose import Left
 
 FORMAT: Final = "lakemark.waiting/1"
 ROOM: Final = "room"
@@ -34,6 +36,7 @@ REFUSED: Final = "refused"
 UNFINISHED: Final = "unfinished"
 LATE: Final = "late"
 LOST: Final = "lost"
+LEFT: Final = "left"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +103,15 @@ def unfinished_of(site: Site, state: RunState, incomplete: Iterable[tuple[Path, 
     if state.records:
         return {}
     return {path: _waiting(site, path, why, sort=UNFINISHED) for path, why in incomplete}
+
+
+def left_of(site: Site, left: Iterable[Left]) -> dict[Path, WaitingSave]:
+    """What is not taken because of whose it is. What lakemark brought there itself is no news."""
+    return {
+        one.path: _waiting(site, one.path, f"{one.whose}: {one.whose.why}", sort=LEFT, advice=one.next)
+        for one in left
+        if one.whose.owner is not Owner.RESTORED
+    }
 
 
 def _waiting(site: Site, path: Path, why: str, *, sort: str, advice: str = "") -> WaitingSave:
