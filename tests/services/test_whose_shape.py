@@ -6,8 +6,9 @@ from lakemark.errors import Incomplete
 from lakemark.ports import Approval, Policies
 from lakemark.services.back.resume import resume
 from lakemark.trainer import Run
-from tests.formats.builders import save
+from tests.formats.builders import safetensors, save, torch_zip
 from tests.formats.library_builders import deepspeed, hf_trainer
+from tests.formats.test_strays import shards
 from tests.services.on_disk import RUN
 
 WITHOUT = ("optimizer", "scheduler", "rng")
@@ -127,3 +128,43 @@ def announce(yard, opened, path, step):
     """As a trainer does: from the run file that was opened."""
     run = Run.open(RUN, environ={"LAKEMARK_RUN_FILE": str(opened.run_file)})
     run.saved(path, step=step, metrics={"loss": 0.5})
+
+
+# A folder that was saved to twice
+
+
+def test_a_stray_shard_keeps_no_save_out(yard):
+    yard.open()
+    for step in (5, 10):
+        folder = hf_trainer(yard.out / f"checkpoint-{step}", weights=False)
+        save(folder / "model-00003-of-00003.safetensors", safetensors())
+        shards(folder, 2, indexed=True)
+    yard.commit(yard.out / "checkpoint-5", 5)
+    yard.sweep()
+    assert yard.steps() == [5, 10]
+    notes = [entry.body.get("notes", ()) for entry, _ in yard.site().ledger.entries(RUN) if entry.kind == "committed"]
+    assert all(any("is of another save" in note for note in said) for said in notes)
+
+
+# Loops of people's own
+
+
+def test_an_optimizer_in_a_file_of_any_name_is_resumed_from(yard, tmp_path):
+    yard.open()
+    for step in (10, 20):
+        save(yard.out / f"step-{step}/model.safetensors", safetensors(size=step))
+        save(yard.out / f"step-{step}/adam.pt", torch_zip(("state", "param_groups"), payload=bytes([step]) * 9))
+    yard.sweep()
+    done = resume(yard.site(), RUN, to=tmp_path / "node", job="7")
+    assert done.found.record.step == 20
+    assert {"weights", "optimizer"} <= set(done.found.record.roles)
+    assert sorted(path.name for path in done.path.iterdir()) == ["adam.pt", "model.safetensors"]
+
+
+def test_which_file_could_not_be_judged_stands_in_the_record_s_notes(yard):
+    yard.open()
+    save(yard.out / "step-10/model.safetensors", safetensors())
+    save(yard.out / "step-10/blob.npy", b"x")
+    yard.sweep()
+    (entry,) = [entry for entry, _ in yard.site().ledger.entries(RUN) if entry.kind == "committed"]
+    assert any("'blob.npy'" in note for note in entry.body["notes"])

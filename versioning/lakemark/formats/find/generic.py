@@ -23,9 +23,9 @@ from typing import Final
 from lakemark.errors import quoted
 from lakemark.formats.readers import headers
 from lakemark.formats.readers.folder import Folder, NameKind, Unreadable
-from lakemark.formats.readers.torch_file import told
-from lakemark.formats.roles import BESIDE_WEIGHTS, EVERYTHING, of_file
-from lakemark.formats.rules import numbered
+from lakemark.formats.roles import BESIDE_WEIGHTS, of_file
+from lakemark.formats.rules import numbered, own_files
+from lakemark.formats.rules.contents import Contents
 from lakemark.formats.rules.family import Loose, ordered, pointer as points
 from lakemark.formats.rules.sets import holes, per_rank, short_of
 from lakemark.formats.rules.unfinished import unfinished
@@ -68,9 +68,6 @@ _MARKER: Final = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _RANK: Final = "rank"
-_SAFE: Final = ".safetensors"
-_OF_TENSORS: Final = (".pt", ".pth", ".bin", ".ckpt", _SAFE)
-_MOST_LOOKED_INTO: Final = 64
 # NVIDIA Triton's model repository.
 _OF_TRITON: Final = "config.pbtxt"
 """A model that is served: the folders beside it are its versions."""
@@ -173,7 +170,8 @@ def _folder(folder: Folder) -> Found:
             return _found(path, step, Verdict.INCOMPLETE, why)
     if folder.problem:
         return _found(path, step, Verdict.INCOMPLETE, f"it can't be read: {folder.problem}")
-    lacking = short_of(name for name, kind in folder.walk() if kind is NameKind.FILE)
+    lacking, strays, notes = _against_index(folder)
+    lacking += short_of(name for name, kind in folder.walk() if kind is NameKind.FILE and name not in strays)
     ranks = per_rank(name for name, kind in folder.walk() if kind is NameKind.FILE)
     lacking += [hole for name, seen in sorted(ranks.items()) if name.endswith(_RANK) and (hole := holes(name, seen))]
     if lacking:
@@ -188,29 +186,30 @@ def _folder(folder: Folder) -> Found:
     if step is not None and _without_weights(folder):
         return _found(path, step, Verdict.INCOMPLETE, "no weights")
     said = "" if step is not None else "; its name says no step"
-    return _told(folder, _found(path, step, Verdict.COMPLETE, f"{count} files, none of them unfinished{said}"))
+    whole = _found(path, step, Verdict.COMPLETE, f"{count} files, none of them unfinished{said}")
+    return _told(folder, replace(whole, notes=notes), [name for name, kind in folder.walk() if kind is NameKind.FILE])
 
 
-def _told(folder: Folder, found: Found) -> Found:
-    """With the roles that the names and keys of torch's and safetensors files say. What else there is nobody knows."""
-    names = [name for name, kind in folder.walk() if kind is NameKind.FILE and name.endswith(_OF_TENSORS)]
-    roles: dict[str, str] = {}
-    present: set[str] = set()
-    for name in names[:_MOST_LOOKED_INTO]:
-        role = of_file(name)
-        inside = set()
-        # A file called `model` often holds the optimizer as well; one called `optimizer` holds no model.
-        if role in (None, Role.WEIGHTS):
-            inside = {Role.WEIGHTS.value} if name.endswith(_SAFE) else told(folder, [name]).present
-        present |= inside
-        if role is not None and inside <= {role.value}:
-            roles[name] = role.value
-    have = ordered({*present, *roles.values()} - {Role.OTHER})
-    if not have:
+def _told(folder: Folder, found: Found, names: Sequence[str]) -> Found:
+    """With the roles that keys and names of files say. What else there is nobody knows."""
+    held = own_files.look(folder, names)
+    have, maybe = ordered(held.present), ordered(held.possible)
+    if not have and not maybe:
         return found
-    maybe = ordered({role.value for role in EVERYTHING} - set(have))
     resumable, gaps = resumes(have, maybe)
-    return replace(found, roles=roles, present=have, possible=maybe, resumable=resumable, gaps=gaps)
+    notes = (*found.notes, held.said) if held.said else found.notes
+    return replace(found, roles=held.roles, present=have, possible=maybe, resumable=resumable, gaps=gaps, notes=notes)
+
+
+def _against_index(folder: Folder) -> tuple[list[str], set[str], tuple[str, ...]]:
+    """What an index of Hugging Face's shards names and is not there; shards of another save, and what is said of them."""
+    if not any(name.endswith(".index.json") for name in folder.files):
+        return [], set(), ()
+    contents = Contents(folder)
+    for name in (name for name in contents.files if name.endswith(".index.json")):
+        contents.check_index(name)
+    strays = contents.strays()
+    return [problem for problem in contents.problems if " missing, " in problem], strays, tuple(contents.notes)
 
 
 def _without_weights(folder: Folder) -> bool:
@@ -262,7 +261,8 @@ def _file(folder: Folder, name: str) -> Found:
     broken = _broken(folder, name)
     if broken:
         return _found(path, step, Verdict.INCOMPLETE, broken)
-    return _found(path, step, Verdict.COMPLETE, "a whole file" if step is not None else "a file; its name says no step")
+    why = "a whole file" if step is not None else "a file; its name says no step"
+    return _told(folder, _found(path, step, Verdict.COMPLETE, why), [name])
 
 
 def _set(folder: Folder, step: int, names: Sequence[str]) -> Loose:
@@ -275,7 +275,7 @@ def _set(folder: Folder, step: int, names: Sequence[str]) -> Loose:
 
 def _files(folder: Folder, step: int, names: Sequence[str]) -> Found:
     problems = [f"{quoted(name)}: {why}" for name in names if (why := _broken(folder, name))]
-    return Found(
+    whole = Found(
         path=folder.path / names[0],
         framework=FRAMEWORK,
         step=step,
@@ -284,6 +284,7 @@ def _files(folder: Folder, step: int, names: Sequence[str]) -> Found:
         unlisted=True,
         members=tuple(folder.path / name for name in names),
     )
+    return whole if problems else _told(folder, whole, names)
 
 
 def _one(folder: Folder, name: str) -> Loose:

@@ -6,9 +6,11 @@ from typing import Final
 
 from lakemark.formats.hf import files as hf_files
 from lakemark.formats.readers.folder import Folder
+from lakemark.formats.roles import BESIDE_WEIGHTS, of_file
 from lakemark.formats.rules import numbered
 from lakemark.formats.rules.contents import Contents
 from lakemark.formats.rules.family import OfFolders
+from lakemark.formats.rules.own_files import is_beside_a_model
 from lakemark.model.checkpoints.manifest import Role
 from lakemark.ports import Found
 
@@ -18,6 +20,10 @@ _ADAPTER_CONFIG: Final = "adapter_config.json"
 _FIRST: Final = frozenset(
     {"model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors", _ADAPTER_CONFIG}
 )
+
+
+def _is_model(name: str) -> bool:
+    return hf_files.role_of(name) is Role.WEIGHTS and of_file(name) not in BESIDE_WEIGHTS
 
 
 class HfExport(OfFolders):
@@ -36,6 +42,13 @@ class HfExport(OfFolders):
         )
         # An optimizer beside the model is a trainer's folder, and its family was asked before.
         if not started or any(hf_files.role_of(name) not in (Role.WEIGHTS, Role.CONFIG, None) for name in files):
+            return False
+        # A loop of somebody's own that writes its model as Hugging Face does.
+        if any(
+            is_beside_a_model(name) and hf_files.role_of(name) is not Role.CONFIG
+            for name in files
+            if not _is_model(name)
+        ):
             return False
         # Last, as it looks at all names: a run's folder may be named by a number and keep its last model beside the steps.
         return not any(map(numbered.holds_checkpoints, folders)) and not numbered.is_run(folder.name, folders, files)

@@ -19,6 +19,7 @@ from lakemark.model.checkpoints.manifest import Role
 from lakemark.ports import Found
 
 _SHARD: Final = re.compile(r"(.*model)-\d{5}-of-\d{5}(\.(?:safetensors|bin))", re.ASCII)
+_COUNT: Final = re.compile(r".*-\d{5}-of-(\d{5})\.(?:safetensors|bin)", re.ASCII | re.DOTALL)
 _PART: Final = re.compile(
     r"(?P<inside>(?:.*/)?)shard-(?P<rank>\d{5,7})-(?P<model>model-\d{5,7}-of-\d{5,7}\.safetensors)", re.ASCII
 )
@@ -81,7 +82,8 @@ class Contents:
         """
         parts = [match for name in self.files if (match := _PART.fullmatch(name))]
         # A part of a shard has `-of-` in its name and is counted by its shard.
-        whole = [name for name in self.files if not _PART.fullmatch(name)]
+        strays = self.strays()
+        whole = [name for name in self.files if not _PART.fullmatch(name) and name not in strays]
         self.problems.extend(short_of([*whole, *{f"{match['inside']}{match['model']}" for match in parts}]))
         ranks: dict[str, set[int]] = defaultdict(set)
         for match in parts:
@@ -95,11 +97,41 @@ class Contents:
         shards = {f"{match[1]}{match[2]}.index.json" for name in whole if (match := _SHARD.fullmatch(name))}
         self.problems.extend(f"no {index}" for index in sorted(shards.difference(self.files)))
 
+    def strays(self) -> set[str]:
+        """Shards that an index beside them does not name, as it names some of another count: a save to this folder left them.
+
+        Each is noted. The index decides what is loaded.
+        """
+        found: set[str] = set()
+        for index in (name for name in self.files if name.endswith(".index.json")):
+            inside, _, base = index.rpartition("/")
+            prefix = f"{inside}/" if inside else ""
+            named = {f"{prefix}{shard}" for shard in self._named(index)}
+            here = [name for name in self.files if name.rpartition("/")[0] == inside and name not in named]
+            counts = {match[1] for name in named if (match := _COUNT.fullmatch(name))}
+            stem = f"{prefix}{base.partition('.')[0]}-"
+            for name in (name for name in here if name.startswith(stem)):
+                match = _COUNT.fullmatch(name)
+                if match and counts and match[1] not in counts:
+                    found.add(name)
+                    self.notes.append(f"{name} is of another save: {index} does not name it")
+        return found
+
+    def _named(self, index: str) -> list[str]:
+        try:
+            return [
+                str(one)
+                for one in json.loads(self.folder.text(index, longest_bytes=_LONGEST_INDEX_BYTES))[
+                    "weight_map"
+                ].values()
+            ]
+        except (Unreadable, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return []
+
     def check_index(self, name: str) -> None:
         """Every shard that a Hugging Face index names must be there."""
-        try:
-            named = json.loads(self.folder.text(name, longest_bytes=_LONGEST_INDEX_BYTES))["weight_map"].values()
-        except (Unreadable, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        named = self._named(name)
+        if not named:
             self.problems.append(f"{name}: names no shards")
             return
         inside = name.rpartition("/")[0]

@@ -11,6 +11,7 @@ from lakemark.formats.readers.folder import Folder
 from lakemark.formats.rules import numbered, sets
 from lakemark.formats.rules.contents import Contents
 from lakemark.formats.rules.family import OfFolders, ordered
+from lakemark.formats.rules.own_files import is_beside_a_model
 from lakemark.formats.rules.unfinished import left_over
 from lakemark.formats.torch import sharded
 from lakemark.model.checkpoints.manifest import Role
@@ -90,6 +91,9 @@ class TitanExport(OfFolders):
     def claims(self, folder: Folder) -> bool:
         if _TITAN.fullmatch(folder.name) is None or folder.has_file("config.json"):
             return False
+        # A loop of somebody's own that writes its model in shards.
+        if any(map(is_beside_a_model, folder.files)):
+            return False
         # The shards come first, so a save that was cut down early has nothing else.
         shards = folder.has_folder(SHARDED) and any(_SHARD.fullmatch(name) for name in folder.sub(SHARDED).files)
         return shards or (folder.has_file(INDEX) and any(_WHOLE.fullmatch(name) for name in folder.files))
@@ -104,7 +108,10 @@ class TitanExport(OfFolders):
             if _WHOLE.fullmatch(last) or _SHARD.fullmatch(last) or last == INDEX:
                 contents.roles[name] = Role.WEIGHTS
         contents.check()
-        contents.problems.extend(sets.short_of(name for name in folder.files if _WHOLE.fullmatch(name)))
+        strays = contents.strays()
+        contents.problems.extend(
+            sets.short_of(name for name in folder.files if _WHOLE.fullmatch(name) and name not in strays)
+        )
         if INDEX in folder.files:
             contents.check_index(INDEX)
         else:
