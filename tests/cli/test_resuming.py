@@ -124,3 +124,15 @@ def test_a_rollback_says_what_its_target_lacks_and_resume_never_goes_below_it(em
     assert (error["kind"], error["exit_code"]) == ("Refused", 7)
     assert "rolled back to step 30" in error["message"]
     assert empty.ok("resume", "r1", "--to", empty.home / "out", "--without", "rng")["step"] == 30
+
+
+def test_a_world_of_another_size_is_told_what_the_framework_needs(deepspeed):
+    out = deepspeed.home / "out"
+    note = "saved by 1 data rank: DeepSpeed loads ZeRO's states with as many only, and there are 4 processes"
+    said = deepspeed.ok("resume", "r1", "--to", out, "--world", "4", "--dry-run")["would"]
+    assert any(line.startswith(f"mind: {note}") for line in said)
+    done = deepspeed.ok("resume", "r1", "--to", out, "--job", "7", "--world", "4")
+    assert any(one.startswith(note) for one in done["notes"])
+    assert not any(
+        "data rank" in one for one in deepspeed.ok("resume", "r1", "--to", out, "--job", "7", "--world", "1")["notes"]
+    )

@@ -54,6 +54,9 @@ class LateRecogniser:
     def pointers(self, placed: Placed) -> tuple[Pointer, ...]:
         return self._real.pointers(placed)
 
+    def of_world(self, manifest: Manifest, world: int) -> tuple[str, ...]:
+        return self._real.of_world(manifest, world)
+
     def unset(self, placed: Placed) -> tuple[str, ...]:
         return self._real.unset(placed)
 

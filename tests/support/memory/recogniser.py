@@ -46,6 +46,9 @@ class MemoryRecogniser:
     def baked(self, placed: Placed) -> tuple[Baked, ...]:
         return ()
 
+    def of_world(self, manifest: Manifest, world: int) -> tuple[str, ...]:
+        return ()
+
     def index_files(self, manifest: Manifest) -> Mapping[str, tuple[str, ...]]:
         return {}
 

@@ -135,6 +135,9 @@ class Recogniser(Protocol):
     def baked(self, placed: Placed) -> tuple[Baked, ...]:
         """Places written into files of the checkpoint, or beside it, that no pointer repairs. Pickles are not read."""
 
+    def of_world(self, manifest: Manifest, world: int) -> tuple[str, ...]:
+        """What to know before `world` processes go on from it, a sentence each; empty where any number will do."""
+
     def ranges(self, tree: Path, manifest: Manifest, roles: Collection[str]) -> Mapping[str, tuple[Range, ...]]:
         """Which bytes of the files that mix roles are of `roles`, by path, as the manifest's `index_files` say.
 

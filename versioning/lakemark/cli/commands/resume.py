@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,7 +16,7 @@ from lakemark.cli.output import pairs, plain
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.cli.watchable import require_watchable
 from lakemark.errors import Refused, Usage, quoted
-from lakemark.model.ledger.run import Cause
+from lakemark.model.ledger.run import Cause, RecordState
 from lakemark.model.runs.starts import Start
 from lakemark.model.views import data_view
 
@@ -67,7 +67,7 @@ def resume(
     job: str
         The scheduler's job id, by default as the environment has it: the same start of a job decides the same.
     world: int
-        How many processes the job has; checkpoints of one part serve any number.
+        How many processes the job has: `notes` then says what the checkpoint needs of that number.
     dry_run: bool
         Say what would be done, and change nothing.
     """
@@ -86,7 +86,8 @@ def resume(
     identity = chosen.record.id if chosen else None
     start = Start.of(job, here.environ)
     if dry_run:
-        return _would_resume(here, name, where, identity, start=start, without=(wish.without, wish.without_step))
+        asked_for = (wish.without, wish.without_step)
+        return _would_resume(here, name, where, identity, start=start, without=asked_for, world=world)
     done = make_ready(
         here.site,
         name,
@@ -101,7 +102,14 @@ def resume(
         # Only one whose bytes are right nowhere any more; that another lacks a role is in the answer, and no alarm.
         if one.lost:
             here.warn(f"step {one.found.record.step} is passed over: {one.why}")
+    done = replace(done, notes=(*done.notes, *_of_world(here, done.found, world)))
     return Answer(document=_document(done), lines=_lines(done))
+
+
+def _of_world(here: Session, found: RecordState, world: int | None) -> tuple[str, ...]:
+    if world is None:
+        return ()
+    return here.site.recogniser.of_world(here.site.ledger.manifest(found.record.run, found.record.id), world)
 
 
 def _require_directory(here: Session, to: Path) -> None:
@@ -179,6 +187,7 @@ def _would_resume(
     *,
     start: Start,
     without: tuple[tuple[str, ...], tuple[int, ...]],
+    world: int | None,
 ) -> Answer:
     from lakemark.services.back.prepare_directory import foreseen
     from lakemark.services.back.resume import decided, unfollowed
@@ -202,6 +211,7 @@ def _would_resume(
         said.append("resume from the newest of these that training can go on from")
     else:
         said.append(f"resume from {shown(found)}")
+        said += [f"mind: {one}" for one in _of_world(here, found, world)]
         said += foreseen(here.site, state, found, to=to, aside=aside_of(to, run=run, start=start, attempt=attempt))
     said.append(f"write {here.site.run_file(run)}")
     return would(*said, record=found.record.id, step=found.record.step)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from lakemark.formats.find.world import of_world
 from lakemark.formats.pointers import links_and_lines
 from lakemark.formats.pointers.decide import cannot, decide
 from lakemark.formats.pointers.rule import Kind, Neighbour
@@ -48,6 +49,10 @@ class Layouts:
     def baked(self, placed: Placed) -> tuple[Baked, ...]:
         """As the port says."""
         return (*_baked(placed), *_unlike(placed))
+
+    def of_world(self, manifest: Manifest, world: int) -> tuple[str, ...]:
+        """As the port says."""
+        return tuple(of_world((file.path for file in manifest.files), manifest.framework, world))
 
     def index_files(self, manifest: Manifest) -> Mapping[str, tuple[str, ...]]:
         """As the port says."""
