@@ -1,10 +1,17 @@
 """ls, show, log, run ls, run show, as-of, pins, tiers, config: their JSON, and that they change nothing."""
 
 import json
+import os
 import re
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 
 import pytest
 
+from lakemark.model.values.instants import to_text
+from lakemark.services.saves.commit import Commit, commit
+from lakemark.site import site_of
 from tests.cli.keys import ENTRY, RECORD, REPLICA, TIER, has
 
 
@@ -152,3 +159,25 @@ def test_run_open_maps_names_reversibly(cli):
     assert "no record" in cli("ls", "Llama 7B").out
     has(document, ["run", "timeline", "data", "run_file"])
     assert cli.ok("run", "show", "Llama 7B")["run"] == document["run"]
+
+
+def test_an_answer_about_a_time_says_whose_clock_was_wrong(cli):
+    """Step 200 was recorded in a boot whose clock was a year back."""
+    cli.ok("run", "open", "r1")
+    site = site_of(cli.parts())
+    start = site.now()
+    for step, at in ((100, start), (200, start - timedelta(days=365)), (300, start + timedelta(hours=2))):
+        path = cli.save(step)
+        for file in (one for one in path.rglob("*") if one.is_file()):
+            os.utime(file, (at.timestamp(), at.timestamp()))
+        commit(replace(site, now=partial(lambda at: at, at)), Commit(path=path, run="r1", step=step))
+    shown = cli.ok("show", "r1@200")
+    assert (shown["clock"], shown["instant_by"]) == ("suspect", "held")
+    assert cli.ok("show", "r1@100")["instant_by"] == "files"
+    answer = cli.ok("as-of", "r1", to_text(start + timedelta(hours=1)))
+    assert (answer["latest"]["step"], answer["latest_known_then"]["step"]) == (100, 100)
+    (note,) = answer["notes"]
+    assert "the clock was wrong when step 200 was recorded" in note
+    assert note in cli("as-of", "r1", to_text(start + timedelta(hours=1))).out
+    plan = cli.ok("rollback", "plan", "r1", "--to", "200", "--model-only", "--while-running", "--reason", "back")
+    assert any("the clock was wrong when step 200 was recorded" in one for one in plan["notes"])

@@ -87,6 +87,8 @@ def record_view(found: RecordState, context: Context) -> dict[str, JSON]:
         "node": record.node,
         "attempt": record.attempt,
         "clock": str(found.clock),
+        "instant": to_text(found.instant),
+        "instant_by": str(found.sure),
     }
 
 

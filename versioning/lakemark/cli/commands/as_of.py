@@ -9,7 +9,8 @@ from lakemark.cli.commands.records import no_data
 from lakemark.cli.output import instant, pairs, short
 from lakemark.cli.session import Answer, Session, session
 from lakemark.errors import LakemarkError
-from lakemark.model.runs.timeline import as_of as as_of_lineage, lineage, usable
+from lakemark.model.runs.then import doubts, known_then
+from lakemark.model.runs.timeline import as_of as as_of_lineage
 from lakemark.model.values.instants import to_text
 from lakemark.model.views import data_view
 
@@ -22,6 +23,7 @@ def as_of(run: str, when: str, /) -> Answer:
 
     latest: the newest record at that time, in today's lineage. latest_known_then: what anybody would have named at that
     time. trained_with: the data `latest` was trained with, whatever branches were. branch_heads: where branches were.
+    notes: whose clock was wrong, and so may be of another time.
 
     Parameters
     ----------
@@ -35,6 +37,7 @@ def as_of(run: str, when: str, /) -> Answer:
     state = here.history.run(run)
     found = as_of_lineage(state, at)
     known = known_then(state, at)
+    notes = list(dict.fromkeys((*doubts(state, found, at=at), *(doubts(state, known) if known else ()))))
     heads = _heads(here, state, at)
     aliases = _aliases(here, state.run, at)
     document = {
@@ -44,6 +47,7 @@ def as_of(run: str, when: str, /) -> Answer:
         "trained_with": [data_view(ref) for ref in found.record.data],
         "branch_heads": heads,
         "aliases": aliases,
+        "notes": notes,
     }
     lines = pairs(
         [
@@ -54,20 +58,10 @@ def as_of(run: str, when: str, /) -> Answer:
             ("trained with", "" if found.record.data else no_data()),
             *(("branch head", _head_text(one)) for one in heads),
             *(("alias", f"{one['alias']} {short(one['record'])}") for one in aliases),
+            *(("note", note) for note in notes),
         ]
     )
     return Answer(document=document, lines=lines)
-
-
-def known_then(state: RunState, at: datetime) -> RecordState | None:
-    """The newest record as the ledger had it at `at`: the timeline of then, and only what had been recorded."""
-    open_then = [one.number for one in state.timelines.values() if one.opened_at <= at]
-    # The run did not exist then.
-    if not open_then:
-        return None
-    # Recorded, not saved: a save that was committed later was known to nobody at that time.
-    known = (found for found in lineage(state, max(open_then)) if found.recorded_at <= at and usable(found, at=at))
-    return next(known, None)
 
 
 def branches_at(state: RunState, at: datetime) -> set[tuple[str, str]]:
@@ -116,7 +110,7 @@ def _aliases(here: Session, run: str, at: datetime) -> list[dict[str, Any]]:
 
 def _text(found: RecordState) -> str:
     record = found.record
-    return f"step {record.step}, timeline {record.timeline}, saved {instant(record.saved_at)} ({short(record.id)})"
+    return f"step {record.step}, timeline {record.timeline}, saved {instant(found.instant)} ({short(record.id)})"
 
 
 def _head_text(head: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from lakemark.model.back.rollback_plan import Affected, Flags, GivesUp, PlanData
 from lakemark.model.checkpoints.record import DataKind, Evidence
 from lakemark.model.ledger.entry import Means
 from lakemark.model.ledger.run import RecordState, RollbackState, RunState
+from lakemark.model.runs.then import doubts
 from lakemark.model.runs.timeline import lineage
 from lakemark.model.values.instants import later
 from lakemark.model.values.wording import instant
@@ -64,7 +65,7 @@ def plan_rollback(
         flags=flags,
         size_bytes=0 if flags.data_only else record.size_bytes,
         gives_up=gives_up(state, target),
-        notes=_notes(target),
+        notes=(*_notes(target), *doubts(state, target, at=at)),
     )
     # Of the plan without its branches, whose names it goes into: the same decisions give the same names.
     nonce = plan.digest[:8]

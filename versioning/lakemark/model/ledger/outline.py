@@ -115,4 +115,4 @@ def _alive_at(state: RunState) -> datetime | None:
     attempt = state.attempt
     if attempt is None or attempt.ended_at is not None:
         return None
-    return max((attempt.started_at, *(found.recorded_at for found in state.records.values())))
+    return max((attempt.started_at, *(found.known_at for found in state.records.values())))

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Annotated, Self
 
 from lakemark.model.checkpoints.record import DataRef, Record
+from lakemark.model.ledger import moments
 from lakemark.model.ledger.clocks import Clocks
 from lakemark.model.ledger.entry import Means
 from lakemark.model.ledger.requests import Requests
@@ -169,13 +170,18 @@ class RecordState:
 
     @property
     def instant(self) -> datetime:
-        """What as-of compares: the earlier of saved_at and recorded_at; of a suspect clock, held between its neighbours."""
-        # The earlier of two clocks: a record must not seem to be of a later moment than either says.
-        told = min(self.record.saved_at, self.recorded_at)
-        # The lower bound first: where the two contradict each other, it must not seem newer than what came after it.
-        if self.not_before is not None:
-            told = max(told, self.not_before)
-        return told if self.not_after is None else min(told, self.not_after)
+        """When it was saved: what as-of compares."""
+        return moments.instant(self.record.saved_at, self.recorded_at, self.not_before, self.not_after)
+
+    @property
+    def sure(self) -> moments.Sure:
+        """How sure `instant` is."""
+        return moments.sure(self.clock, announced=self.record.announced)
+
+    @property
+    def known_at(self) -> datetime:
+        """When the ledger came to know of it; held as `instant` is."""
+        return moments.held(self.recorded_at, self.not_before, self.not_after)
 
     @property
     def stands(self) -> bool:

@@ -36,5 +36,5 @@ def alone_by_link(
         # A copy anywhere else will do: what the trainer does to the link then costs nothing.
         if any(copy.sound for place, copy in found.replicas.items() if place != hot):
             continue
-        if not slower or (rpo is not None and now - found.recorded_at >= rpo):
+        if not slower or (rpo is not None and now - found.known_at >= rpo):
             yield found

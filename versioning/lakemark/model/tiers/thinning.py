@@ -10,7 +10,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from lakemark.model.back.rollback import target_of
-from lakemark.model.ledger.entry import Clock, Means
+from lakemark.model.ledger.entry import Means
+from lakemark.model.ledger.moments import Sure
 from lakemark.model.ledger.run import Place, RecordState, RunState
 from lakemark.model.tiers.moves import behind
 from lakemark.model.tiers.retention import holds
@@ -20,7 +21,7 @@ def ages_at(state: RunState, now: datetime, *, confirmed: bool) -> datetime:
     """The instant that ages count to. confirmed: a store's clock agrees with `now`, or time is simulated."""
     if confirmed:
         return now
-    told = [found.recorded_at for found in state.records.values() if found.clock != Clock.SUSPECT]
+    told = [found.recorded_at for found in state.records.values() if found.sure is not Sure.HELD]
     # Never beyond now: a record of the future would make all the others old.
     return min(now, max(told, default=now))
 
@@ -37,4 +38,4 @@ def thinnable(state: RunState, found: RecordState, place: Place, *, at: datetime
     wanted = any(request.open and target_of(request) == found.record.id for request in state.rollbacks.values())
     # Any other replica, sound or not, and it is the business of releases, which prove a survivor first.
     alone = set(found.replicas) == {place}
-    return alone and found.pruned is None and found.clock != Clock.SUSPECT and not holds(found, at) and not wanted
+    return alone and found.pruned is None and found.sure is not Sure.HELD and not holds(found, at) and not wanted

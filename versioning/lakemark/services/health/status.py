@@ -374,7 +374,7 @@ def _unsafe(state: RunState, standing: Iterable[RecordState], rules: Rules) -> I
         return
     alone = [found for found in standing if safe_at(found, rules.domains, copies=rules.copies) is None]
     if alone:
-        oldest = min(found.recorded_at for found in alone)
+        oldest = min(found.known_at for found in alone)
         what = f"{len(alone)} record(s) of {state.run} have fewer than {rules.copies} replica(s) beyond their node"
         yield Problem(colour=AMBER, what=what, since=oldest, next="lakemark sweep, or Prefect's deployment demote")
 
@@ -391,7 +391,7 @@ def _unbound(state: RunState, standing: Iterable[RecordState]) -> Iterator[Probl
         # By hand nobody finds the full ids at night; of more than two a list says nothing.
         either = " or ".join(maybe) if 0 < len(maybe) <= _EITHER else "REPOSITORY/COMMIT"
         advice = f"lakemark bind {one} --data {either} --reason …; the run's log says what it read"
-        yield Problem(colour=AMBER, what=what, since=unknown[0].recorded_at, next=advice)
+        yield Problem(colour=AMBER, what=what, since=unknown[0].known_at, next=advice)
 
 
 def _rollbacks(state: RunState, rules: Rules) -> Iterator[Problem]:

@@ -443,7 +443,7 @@ def _due(last: datetime | None, now: datetime, every: timedelta) -> bool:
 
 def _oldest_alone(site: Site, run: str) -> tuple[bool, float]:
     """Runs that would lose most go first: those with the oldest record that is nowhere but in hot."""
-    alone = [found.recorded_at for found in site.ledger.run(run).live() if set(found.replicas) == {site.hot.place}]
+    alone = [found.known_at for found in site.ledger.run(run).live() if set(found.replicas) == {site.hot.place}]
     return not alone, min(alone).timestamp() if alone else 0.0
 
 

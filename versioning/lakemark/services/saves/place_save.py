@@ -18,6 +18,7 @@ from lakemark.model.entries.attempts import RESUMED, ResumedBody
 from lakemark.model.entries.committed import CommittedBody
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.measures import told
+from lakemark.model.ledger.moments import saved_at
 from lakemark.model.ledger.run import Fork, RecordState, RunState
 from lakemark.model.runs.placing import Placement, Save, place, standing, timeline_of
 from lakemark.model.runs.whose import Owner
@@ -211,13 +212,14 @@ def _record(site: Site, save: ToCommit, taken: Taken, placement: Placement) -> R
 
 
 def _saved_at(site: Site, save: ToCommit, taken: Taken, *, parent: str | None) -> datetime:
-    """As announced; else by its files. Not before the step that it came from, nor after now: files are copied, clocks are off."""
-    if save.asked.spooled is not None:
-        saved_at = save.asked.spooled.saved_at
+    """As announced; else by its files. Not before the step that it came from, nor before the process that announced it began."""
+    spooled, before = save.asked.spooled, save.state.records.get(parent or "")
+    if spooled is not None:
+        told, attempt = spooled.saved_at, save.state.attempts.get(spooled.attempt or "")
     else:
-        saved_at = site.now() if site.simulated_clock else taken.landed.newest_mtime
-    before = save.state.records.get(parent or "")
-    return min(saved_at if before is None else max(saved_at, before.instant), site.now())
+        told, attempt = site.now() if site.simulated_clock else taken.landed.newest_mtime, None
+    after = (before.instant if before else None, attempt.started_at if attempt else None)
+    return saved_at(told, now=site.now(), after=after)
 
 
 def _body(site: Site, save: ToCommit, taken: Taken, placement: Placement) -> CommittedBody:
