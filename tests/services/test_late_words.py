@@ -8,11 +8,13 @@ from lakemark.errors import StoreUnavailable
 from lakemark.model.checkpoints.record import Evidence
 from lakemark.services.health.saves import problems_of_lost
 from lakemark.services.node.sweep import sweep
+from lakemark.services.node.watch import Watch
 from lakemark.services.runs.bind import bind
 from lakemark.services.runs.close_run import close_run
 from lakemark.services.saves.complete import add_metrics
 from lakemark.services.saves.waiting import noted
 from tests.services.world import OUT, RUN
+from tests.support.memory.lookout import MemoryLookout
 
 
 @pytest.fixture
@@ -252,3 +254,32 @@ def test_another_save_of_the_step_is_not_taken_for_the_record(world, trainer):
     swept = announce(world, trainer, lay, metrics={"val_loss": 9.0})
     assert world.at(100).record == record
     assert (path, "step 100 was gone before it was committed") in swept.incomplete
+
+
+@pytest.fixture
+def service(world):
+    said = []
+    watch = Watch(world.site(), MemoryLookout(world.disk), say=said.append)
+    return watch, said
+
+
+def test_the_service_says_both_once(world, trainer, service):
+    watch, said = service
+    path, lay = found_first(world, trainer)
+    trainer.announce(path, 100, identity=lay, metrics={"val_loss": 1.5})
+    add_metrics(world.site(), RUN, world.at(100).record.id, {"val_loss": 1.0}, reason="an evaluation")
+    gone = trainer.save(200)
+    world.disk.remove(gone)
+    for _ in range(3):
+        watch.announced(None)
+        watch.found(None)
+        assert [what for _, what in lost(world)] != []
+    assert len([one for one in said if "val_loss stays 1, and not 1.5" in one]) == 1
+    assert len([one for one in said if one.startswith("lost ") and "step 200 was gone" in one]) == 1
+    # Another process of the node noted nothing else meanwhile, and a service that starts anew knows it still.
+    Watch(world.site(), MemoryLookout(world.disk), say=said.append).found(None)
+    assert [what for _, what in lost(world)] != []
+    world.clock.wait(minutes=1)
+    trainer.save(300)
+    watch.announced(None)
+    assert lost(world) == []
