@@ -176,6 +176,8 @@ def test_an_answer_about_a_time_says_whose_clock_was_wrong(cli):
     assert cli.ok("show", "r1@100")["instant_by"] == "files"
     answer = cli.ok("as-of", "r1", to_text(start + timedelta(hours=1)))
     assert (answer["latest"]["step"], answer["latest_known_then"]["step"]) == (100, 100)
+    assert "as its clock was wrong" in cli("ls", "r1").out
+    assert to_text(start - timedelta(days=365))[:10] not in cli("ls", "r1").out
     (note,) = answer["notes"]
     assert "the clock was wrong when step 200 was recorded" in note
     assert note in cli("as-of", "r1", to_text(start + timedelta(hours=1))).out

@@ -141,6 +141,7 @@ class History:
             "record": newest.record.id if newest else None,
             "step": newest.record.step if newest else None,
             "saved_at": to_text(newest.record.saved_at) if newest else None,
+            "instant": to_text(newest.instant) if newest else None,
         }
 
     def view(self, found: RecordState) -> dict[str, JSON]:

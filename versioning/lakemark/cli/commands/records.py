@@ -14,6 +14,7 @@ from lakemark.cli.output import instant, pairs, short, size, table, told
 from lakemark.cli.session import Answer, Session, session
 from lakemark.errors import Usage
 from lakemark.model.ledger.entry import SITE
+from lakemark.model.ledger.moments import Sure
 from lakemark.model.views import entry_view
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def record_table(records: list[RecordState]) -> list[str]:
             found.record.run,
             found.record.timeline,
             found.record.step,
-            instant(found.record.saved_at),
+            instant(found.instant),
             size(found.record.size_bytes),
             data_text(found),
             places(found),
@@ -173,7 +174,7 @@ def record_lines(found: RecordState, view: Mapping[str, object], *, git_commit: 
             ("record", record.id),
             ("run", f"{record.run}, timeline {record.timeline}"),
             ("step", str(record.step)),
-            ("saved", f"{instant(record.saved_at)} on {record.node}"),
+            ("saved", f"{instant(found.instant)} on {record.node}"),
             ("recorded", instant(found.recorded_at)),
             ("size", f"{size(record.size_bytes)} in {record.files} file(s)"),
             ("framework", record.framework),
@@ -223,6 +224,7 @@ def marks(found: RecordState) -> str:
         ("held", found.held),
         ("quarantined", found.quarantined),
         ("pruned", found.pruned),
+        ("of about that time, as its clock was wrong", found.sure is Sure.HELD),
     ]
     return ", ".join(word for word, is_so in words if is_so)
 

@@ -168,7 +168,7 @@ def list_runs() -> Answer:
     states = [(here.history.structure(run), here.history.index.latest(run)) for run in here.history.runs()]
     rows = [
         (state.run, "closed" if state.closed else "open", state.timeline, here.history.index.count(state.run))
-        + ((newest.record.step, instant(newest.record.saved_at)) if newest else ("-", "-"))
+        + ((newest.record.step, instant(newest.instant)) if newest else ("-", "-"))
         for state, newest in states
     ]
     document = {"runs": [_summary(here, state, newest) for state, newest in states]}

@@ -522,7 +522,7 @@ def _lines(problems: list[Problem], runs: list[dict[str, Any]], servers: list[Se
             one["timeline"],
             one["records"],
             "-" if one["step"] is None else one["step"],
-            told(one["saved_at"]),
+            told(one["instant"]),
             " ".join(one["replicas"]),
         )
         for one in runs

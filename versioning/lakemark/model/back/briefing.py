@@ -93,10 +93,11 @@ def _compared(state: RunState, plan: RollbackPlan, now: datetime) -> Iterator[Li
     """Step, age and metrics of what is now beside those of the target."""
     newest, target = latest(state), state.records.get(plan.target.record)
     if newest is not None:
-        yield "now", f"step {newest.record.step}, {_saved(newest.record.saved_at, now)}{_metrics(newest)}"
+        yield "now", f"step {newest.record.step}, {_saved(newest.instant, now)}{_metrics(newest)}"
     then = _metrics(target) if target else ""
     which = f"record {plan.target.record[:12]} of timeline {plan.target.timeline}"
-    yield "goes back to", f"step {plan.target.step}, {_saved(plan.target.saved_at, now)}{then}, {which}"
+    at = target.instant if target else plan.target.saved_at
+    yield "goes back to", f"step {plan.target.step}, {_saved(at, now)}{then}, {which}"
 
 
 def _metrics(found: RecordState) -> str:

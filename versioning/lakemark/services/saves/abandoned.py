@@ -59,7 +59,7 @@ def sort_out(site: Site, state: RunState, rows: Iterable[Unfinished], *, newest_
         if since is None or site.now() - since < AGE:
             if not one.temporary:
                 result.incomplete.append((one.path, one.why))
-        elif _overtaken(one, since, steps, newest.record.saved_at if newest else None):
+        elif _overtaken(one, since, steps, newest.instant if newest else None):
             result.abandoned.append(Abandoned(path=one.path, why=one.why, since=since))
         else:
             result.incomplete.append((one.path, one.why))
