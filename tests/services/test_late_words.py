@@ -174,6 +174,27 @@ def test_an_announcement_that_can_t_be_added_now_is_asked_again(world, trainer):
     assert (world.at(100).record.metrics, spooled(world)) == ({"val_loss": 1.5}, [])
 
 
+def test_broken_off_between_its_two_entries_the_rest_is_added_later(world, trainer):
+    _, lay = found_first(world, trainer)
+    trainer.announce(OUT / "step-100", 100, identity=lay, metrics={"val_loss": 1.5})
+    append = world.ledger.append
+
+    def once(run, decide, stamp):
+        if stamp.request.startswith("bound:"):
+            raise StoreUnavailable("the disk is away", advice="Mount it.")
+        return append(run, decide, stamp)
+
+    world.ledger.append = once
+    world.sweep()
+    assert (world.at(100).record.metrics, world.at(100).record.announced) == ({"val_loss": 1.5}, False)
+    assert len(spooled(world)) == 1
+    world.ledger.append = append
+    world.sweep()
+    assert [ref.evidence for ref in world.at(100).record.data] == [Evidence.OPENED]
+    assert [world.kinds().count(kind) for kind in ("metric_added", "bound")] == [1, 1]
+    assert spooled(world) == []
+
+
 def test_one_that_comes_after_the_run_was_closed_is_no_late_save(world, trainer):
     _, lay = found_first(world, trainer)
     close_run(world.site(), RUN, reason="over")
