@@ -5,6 +5,9 @@ import pytest
 from lakemark.errors import Incomplete
 from lakemark.ports import Approval, Policies
 from lakemark.services.back.resume import resume
+from lakemark.services.health.saves import problems_of_stepless
+from lakemark.services.health.status import AMBER
+from lakemark.services.saves.waiting import noted
 from lakemark.trainer import Run
 from tests.formats.builders import safetensors, save, torch_zip
 from tests.formats.library_builders import deepspeed, hf_trainer
@@ -168,3 +171,72 @@ def test_which_file_could_not_be_judged_stands_in_the_record_s_notes(yard):
     yard.sweep()
     (entry,) = [entry for entry, _ in yard.site().ledger.entries(RUN) if entry.kind == "committed"]
     assert any("'blob.npy'" in note for note in entry.body["notes"])
+
+
+# Saved over in its place
+
+
+def rolling(path, step, *, key="step"):
+    values = {"model": {"w": [1.5]}, "optimizer": {"state": 1}, key: step}
+    return save(path, torch_zip(values=values, payload=bytes([step % 251]) * 99))
+
+
+@pytest.mark.parametrize("name", ["latest.pt", "ckpt.pt", "weights/last.pt"])
+def test_each_state_of_a_file_that_is_saved_over_is_a_record_of_the_step_that_it_says(yard, tmp_path, name):
+    yard.open()
+    saved = {}
+    for step in (100, 200, 300):
+        saved[step] = rolling(yard.out / name, step).read_bytes()
+        yard.sweep()
+    assert yard.steps() == [100, 200, 300]
+    assert list(yard.state().timelines) == [1]
+    assert len(yard.in_hot()) == 3
+    policies = Policies(quiet_seconds=0.0, approval=Approval(required=False))
+    to = tmp_path / "node"
+    done = resume(yard.site(policies=policies), RUN, to=to, record=yard.at(200).record.id, job="7", without=WITHOUT)
+    assert done.path == to / name
+    assert (to / name).read_bytes() == saved[200]
+    before = yard.state().sequence
+    yard.sweep()
+    assert yard.state().sequence == before
+
+
+def test_what_is_kept_beside_the_steps_is_no_other_state_of_one(yard):
+    yard.open()
+    rolling(yard.out / "model_100.pt", 100)
+    rolling(yard.out / "latest.pt", 100)
+    yard.sweep()
+    (yard.out / "model_100.pt").unlink()
+    save(
+        yard.out / "latest.pt",
+        torch_zip(values={"model": {}, "optimizer": {"state": 2}, "step": 100}, payload=b"other"),
+    )
+    yard.sweep()
+    assert yard.steps() == [100]
+    assert len(yard.state().records) == 1
+
+
+def test_who_names_a_file_and_a_step_means_it(yard):
+    yard.open()
+    plain = save(yard.out / "latest.pt", torch_zip(("model",)))
+    yard.sweep()
+    assert yard.steps() == []
+    yard.commit(plain, 100)
+    assert yard.steps() == [100]
+    (yard.out / "latest").symlink_to("latest.pt")
+    with pytest.raises(Incomplete, match="is pointer"):
+        yard.commit(yard.out / "latest", 200)
+    cut = save(yard.out / "best.pt", torch_zip(("model",))[:-30])
+    with pytest.raises(Incomplete, match="is pointer"):
+        yard.commit(cut, 200)
+
+
+def test_a_whole_save_of_no_known_step_is_amber(yard):
+    yard.open()
+    rolling(yard.out / "model_100.pt", 100)
+    save(yard.out / "best.ckpt", torch_zip(("state_dict", "optimizer_states")))
+    swept = yard.sweep()
+    assert [why for _, why in swept.incomplete] == ["step unknown"]
+    (problem,) = problems_of_stepless(RUN, noted(yard.site(), RUN))
+    assert (problem.colour, str(yard.out / "best.ckpt") in problem.what) == (AMBER, True)
+    assert f"--run {RUN} --step N" in problem.next

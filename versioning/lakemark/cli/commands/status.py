@@ -33,6 +33,7 @@ from lakemark.services.health.saves import (
     problems_of_left,
     problems_of_lost,
     problems_of_refused,
+    problems_of_stepless,
     problems_without_record,
 )
 from lakemark.services.health.status import (
@@ -401,6 +402,7 @@ def _waiting(here: Session, state: RunState, rules: Rules, *, announced: int) ->
     yield from (replace(one, colour=AMBER) for one in left) if state.closed else left
     if not state.closed:
         yield from problems_of_left(state.run, waiting)
+        yield from problems_of_stepless(state.run, waiting)
     yield from problems_of_best(state, here.history.modes())
     yield from problems_without_record(state, waiting, rules, announced=announced)
 

@@ -24,7 +24,7 @@ from lakemark.errors import quoted
 from lakemark.formats.readers import headers
 from lakemark.formats.readers.folder import Folder, NameKind, Unreadable
 from lakemark.formats.roles import BESIDE_WEIGHTS, of_file
-from lakemark.formats.rules import numbered, own_files
+from lakemark.formats.rules import numbered, own_files, rolling
 from lakemark.formats.rules.contents import Contents
 from lakemark.formats.rules.family import Loose, ordered, pointer as points
 from lakemark.formats.rules.sets import holes, per_rank, short_of
@@ -69,6 +69,8 @@ _MARKER: Final = re.compile(
 )
 _RANK: Final = "rank"
 # NVIDIA Triton's model repository.
+# `runs/train/exp/weights/last.pt`: a directory of a run, and a folder in it.
+_NEAR: Final = 2
 _OF_TRITON: Final = "config.pbtxt"
 """A model that is served: the folders beside it are its versions."""
 _READ: Final = frozenset({".safetensors", ".npz", ".pt", ".pth", ".ckpt", ".keras", ".h5", ".bin", ".pkl", ".json"})
@@ -117,6 +119,9 @@ class GenericFamily:
         # `best.pt` and `done` mean something beside checkpoints only.
         if steps or any(numbered.of_folder(name) is not None and not name.isdigit() for name in folder.folders):
             yield from (_one(folder, name) for name in folder.files if _POINTER.fullmatch(name) or _marks(name))
+        elif folder.depth <= _NEAR:
+            # The only thing that a loop writes, over and over again: then its header must say that it is one.
+            yield from (_one(folder, name) for name in folder.files if rolling.is_state(folder, name))
 
     def anything(self, path: Path) -> Found:
         """A directory or file of any name may be a checkpoint; its step is then None."""
@@ -132,6 +137,7 @@ class GenericFamily:
         return _folder(Folder.of(path))
 
 
+_SAYS_NEWEST: Final = "its name says that it is whatever is newest or best"
 _SAYS_UNFINISHED: Final = "its name says that it is unfinished or left over"
 
 
@@ -254,8 +260,8 @@ def _file(folder: Folder, name: str) -> Found:
     if kind is not NameKind.FILE:
         return _found(path, step, Verdict.INCOMPLETE, "neither a file nor a directory")
     # `best_model_100.pt` says its step and is a checkpoint.
-    if step is None and _POINTER.fullmatch(name):
-        return _pointer(folder, name)
+    if step is None and (_POINTER.fullmatch(name) or rolling.NAMES.fullmatch(name)):
+        return _pointer(folder, name) if _TEXT.fullmatch(name) else _rolling(folder, name)
     if _marks(name):
         return _found(path, _marked(name), Verdict.MARKER, "its name says that something else is whole")
     broken = _broken(folder, name)
@@ -263,6 +269,20 @@ def _file(folder: Folder, name: str) -> Found:
         return _found(path, step, Verdict.INCOMPLETE, broken)
     why = "a whole file" if step is not None else "a file; its name says no step"
     return _told(folder, _found(path, step, Verdict.COMPLETE, why), [name])
+
+
+def _rolling(folder: Folder, name: str) -> Found:
+    """What each save is written over: a save where its header says a step, else told of, and taken where a person means it."""
+    broken = _broken(folder, name)
+    if broken:
+        return _found(folder.path / name, None, Verdict.POINTER, broken)
+    named = _told(folder, _found(folder.path / name, None, Verdict.POINTER, _SAYS_NEWEST), [name])
+    if not rolling.is_state(folder, name):
+        return named
+    step = rolling.step_inside(folder, name)
+    return replace(
+        named, step=step, verdict=Verdict.COMPLETE, why=f"a whole file that says step {step} itself", rolling=True
+    )
 
 
 def _set(folder: Folder, step: int, names: Sequence[str]) -> Loose:
@@ -294,11 +314,11 @@ def _one(folder: Folder, name: str) -> Loose:
 
 def _pointer(folder: Folder, name: str) -> Found:
     if not _TEXT.fullmatch(name):
-        return _found(folder.path / name, None, Verdict.POINTER, "its name says that it is whatever is newest or best")
+        return _found(folder.path / name, None, Verdict.POINTER, _SAYS_NEWEST)
     try:
         text = folder.text(name, longest_bytes=4096).strip()
     except (Unreadable, OSError):
-        return _found(folder.path / name, None, Verdict.POINTER, "its name says that it is whatever is newest or best")
+        return _found(folder.path / name, None, Verdict.POINTER, _SAYS_NEWEST)
     # Scripts may write more below it, such as a loss.
     target = text.splitlines()[0] if text else ""
     return points(folder.path / name, target, step=_step(target.rstrip("/").rpartition("/")[2]))

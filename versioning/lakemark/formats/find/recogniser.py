@@ -20,7 +20,7 @@ from lakemark.formats.find.links import FRAMEWORK as ALIAS, LASTS, Link, judge_l
 from lakemark.formats.find.seen import LastSeen
 from lakemark.formats.find.siblings import Siblings, named, siblings, united, whole_of
 from lakemark.formats.readers.folder import Folder, NameKind
-from lakemark.formats.rules import sets, staged
+from lakemark.formats.rules import rolling, sets, staged
 from lakemark.formats.rules.family import Accompanied, Family, Loose, pointer
 from lakemark.model.checkpoints.manifest import Role
 from lakemark.ports import Found, Skip, Unreadable, Verdict
@@ -85,6 +85,8 @@ class FrameworkRecogniser(Layouts):
         # `skip` first: what is known already is not opened again.
         results = [_settled(beside.compared(one.judge(), one)) for one in candidates if not skip(one.paths)]
         steps = _steps(candidates)
+        # By their names: what is known already was not judged.
+        results = rolling.only_ones(results, (one.step for one in candidates if one.step is not None))
         parents = {os.path.normpath(one.path.parent) for one in candidates}
         # Where nothing was found most links are of other programs.
         likely = links if candidates else [link for link in links if LASTS.fullmatch(link.name)]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from lakemark.formats.readers import headers
 from lakemark.formats.readers.folder import Folder
 from lakemark.formats.readers.torch_file import told
+from lakemark.formats.readers.torch_numbers import integers
 from lakemark.formats.rules import sets
 from lakemark.formats.rules.family import Loose, OfFiles, found, temporary
 from lakemark.model.checkpoints.manifest import Role
@@ -97,10 +99,12 @@ def _judge(
     else:
         problems += [*_holes(names), *([short] if short else [])]
     inside = told(folder, names[:1])
-    return found(
+    rolls = step is None and not members
+    judged = found(
         folder.path / names[0],
         FRAMEWORK,
-        step,
+        # In the last row of its `optimizer_history`.
+        integers(folder, names[0], ("num_updates",)).get("num_updates") if rolls else step,
         problems,
         present=[Role.WEIGHTS, *inside.present],
         possible=_REST if inside.possible or Role.OPTIMIZER in inside.present else (),
@@ -108,6 +112,7 @@ def _judge(
         members=tuple(folder.path / name for name in names) if members else (),
         ranks={"shard": len(names)} if members else {},
     )
+    return replace(judged, rolling=rolls)
 
 
 def _holes(names: tuple[str, ...]) -> list[str]:

@@ -124,16 +124,11 @@ _IN_PARENT: Final = re.compile(r"(?:.*[-_])?step=(?P<step>\d{1,15})-[^=]*", re.A
 
 
 def _step_inside(folder: Folder, name: str) -> int | None:
-    """A name that says no step: its other half where a metric's name has a `/`, else what the file itself says.
-
-    Not of `last.ckpt` and such: they are copies.
-    """
+    """A name that says no step: its other half where a metric's name has a `/`, else what the file itself says."""
     half = _IN_PARENT.fullmatch(folder.name)
     # `epoch=0-step=8-val/loss=1.41.ckpt`: the folder has the step, the file the rest of a metric's name.
     if half and "step" not in name:
         return int(half["step"])
-    if _COPY.fullmatch(name):
-        return None
     return integers(folder, name, ("global_step",)).get("global_step")
 
 
@@ -155,6 +150,7 @@ def _file(folder: Folder, names: tuple[str, ...]) -> Found:
         problems.append(f"{mark} lies beside it")
     inside = told(folder, names[:1])
     step = _step(names[0])
+    rolls = step is None and _COPY.fullmatch(names[0]) is not None
     judged = found(
         folder.path / names[0],
         FRAMEWORK,
@@ -166,4 +162,4 @@ def _file(folder: Folder, names: tuple[str, ...]) -> Found:
         said="whole; all in one file",
         members=tuple(folder.path / name for name in names) if len(names) > 1 else (),
     )
-    return replace(judged, metrics=of_name(names[0].removesuffix(_SUFFIX)))
+    return replace(judged, metrics=of_name(names[0].removesuffix(_SUFFIX)), rolling=rolls)

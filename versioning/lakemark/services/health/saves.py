@@ -11,7 +11,7 @@ from typing import Final
 from lakemark.model.ledger.run import RunState
 from lakemark.model.values.instants import later
 from lakemark.services.health.status import AMBER, RED, Problem, Rules
-from lakemark.services.saves.waiting import LATE, LEFT, LOST, REFUSED, WaitingSave
+from lakemark.services.saves.waiting import LATE, LEFT, LOST, REFUSED, STEPLESS, WaitingSave
 
 _SHOWN: Final = 5
 
@@ -49,6 +49,14 @@ def problems_of_left(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Probl
     if left:
         what = f"{len(left)} save(s) in directories of {run} are not taken, the first {left[0].path}: {left[0].why}"
         yield Problem(colour=AMBER, what=what, since=left[0].since, next=left[0].advice)
+
+
+def problems_of_stepless(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Problem]:
+    """Whole saves that are passed over, as nothing says of which step they are."""
+    rows = sorted((one for one in waiting if one.sort == STEPLESS), key=lambda one: one.since)
+    if rows:
+        what = f"{len(rows)} save(s) of {run} say no step and are kept nowhere, the first {rows[0].path}"
+        yield Problem(colour=AMBER, what=what, since=rows[0].since, next=rows[0].advice)
 
 
 def problems_of_best(state: RunState, modes: Mapping[str, str]) -> Iterator[Problem]:

@@ -85,7 +85,7 @@ def judge(site: Site, save: ToCommit) -> Judged:
     asked = save.asked
     # Its files are looked at before they are judged: what changes after that is told by what is landed.
     seen = _seen(site, asked.path)
-    found = site.recogniser.judge(asked.path)
+    found = _meant(site, asked, site.recogniser.judge(asked.path))
     _require_all_parts(asked, found)
     _require_whole(asked, found)
     counted = found.counted and asked.step == found.step
@@ -223,6 +223,14 @@ def _require_all(site: Site, asked: Commit) -> None:
                 f"{quoted(str(asked.path))} is one of {len(whole.members)} files of {quoted(str(whole.path))}",
                 advice=f"Commit them together: lakemark commit {quoted(str(whole.path))} --run {asked.run} --step {asked.step}",
             )
+
+
+def _meant(site: Site, asked: Commit, found: Found) -> Found:
+    """Who names a file and a step means it, also where its name is one of whatever is newest. Not a link, nor a text."""
+    named = not asked.found and asked.spooled is None and found.verdict is Verdict.POINTER and not found.target
+    if not named or not (found.present or found.possible) or not site.files.identities(asked.path):
+        return found
+    return replace(found, verdict=Verdict.COMPLETE, why="named by whoever commits it")
 
 
 def _require_all_parts(asked: Commit, found: Found) -> None:

@@ -16,9 +16,10 @@ from lakemark.model.ledger.run import RunState
 from lakemark.model.runs.whose import Known, Same
 from lakemark.model.tiers.sharing import names_step
 from lakemark.model.values.instants import to_text
+from lakemark.model.values.names import printable
 from lakemark.ports import Directory, Found, Mark, MarkKind, Site, Verdict
 from lakemark.services.directories import bind, bound, directories, keep_mark, own_directories, seat_of
-from lakemark.services.ledger import announced
+from lakemark.services.ledger import announced, committed
 from lakemark.services.saves.abandoned import Unfinished, sort_out
 from lakemark.services.saves.accept import held
 from lakemark.services.saves.commit import Commit
@@ -27,7 +28,15 @@ from lakemark.services.saves.looks import Looked, Looks
 from lakemark.services.saves.lost_ledger import for_saving
 from lakemark.services.saves.outcomes import Saves, is_there, known_as, take
 from lakemark.services.saves.side_copies import Copies
-from lakemark.services.saves.waiting import keep_note, left_of, place_of, still_lost, unfinished_of, waiting_of
+from lakemark.services.saves.waiting import (
+    STEP_UNKNOWN,
+    keep_note,
+    left_of,
+    place_of,
+    still_lost,
+    unfinished_of,
+    waiting_of,
+)
 from lakemark.services.whose import Left, Owners, as_same, lies_there, record_of
 
 
@@ -251,15 +260,15 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves, *, looks: Lo
     mine = Saves()
     dropped, following = _after(whole)
     for one in whole:
-        if one.step is not None and one.path not in tried:
+        if one.step is not None and not one.rolling and one.path not in tried:
             asked = Commit(path=one.path, run=run, step=one.step, found=True, directory=directory)
             asked = replace(asked, dropped=dropped[one.path], later=following[one.path])
             take(site, _owned(site, asked, one), mine)
     # After those with a step: what they are copies of may have become a record just now.
     copies = Copies(site, run)
     for one in whole:
-        if one.step is None and one.path not in tried:
-            _without_step(site, copies, one, mine)
+        if (one.step is None or one.rolling) and one.path not in tried:
+            _without_step(site, copies, one, mine, directory=directory)
     left = [one for one in found if one.verdict is Verdict.COMPLETE or one.path not in tried]
     _refuse(site, [one for one in left if one.verdict is Verdict.INCOMPLETE], mine)
     saves.committed.extend(mine.committed)
@@ -359,6 +368,12 @@ def _is_another_s(site: Site, run: str, directory: Path) -> bool:
     return to_be_looked_through(site, other) and any(bound(site, place) == known for place in places)
 
 
+def _is_taken(site: Site, run: str, found: Found) -> bool:
+    """Whether a save of that step is a record that lay elsewhere: what is written over each time is no other state of it."""
+    same = [one for one in site.ledger.run(run).records.values() if one.stands and one.record.step == found.step]
+    return any(committed(site, one).source != printable(found.path) for one in same)
+
+
 def _bind(site: Site, run: str, directory: Path) -> None:
     """Whoever saves here now goes on to do so: a directory nobody bound belongs to the newest attempt from now on."""
     state = site.ledger.run(run)
@@ -377,10 +392,16 @@ def _bind(site: Site, run: str, directory: Path) -> None:
         bind(site, directory, made)
 
 
-def _without_step(site: Site, copies: Copies, found: Found, saves: Saves) -> None:
+def _without_step(site: Site, copies: Copies, found: Found, saves: Saves, *, directory: Path) -> None:
+    """Of what its name says no step: a copy, a save of the step that it says itself, or nobody knows."""
     try:
-        if not copies.is_one(found):
-            saves.incomplete.append((found.path, "step unknown"))
+        if copies.is_one(found):
+            return
+        if found.step is None:
+            saves.incomplete.append((found.path, STEP_UNKNOWN))
+        elif not _is_taken(site, copies.run, found):
+            asked = Commit(path=found.path, run=copies.run, step=found.step, found=True, directory=directory)
+            take(site, _owned(site, asked, found), saves)
     except LakemarkError as error:
         if is_there(site, found.path):
             saves.failed.append((found.path, error))

@@ -6,9 +6,9 @@
                                                 "sort": "room", "size_bytes": 5}]}
 
 sort: `room` (whole, and hot is full), `refused` (something in it, or about this node, has to be mended first), `unfinished`
-(not whole yet; only of a run that has no record at all), `late` (saved after the run was closed), `lost` (announced, and gone
-before it was committed; until a later save is a record; with `step`), `left` (whole, and not taken because of whose it is). Notes
-of older versions say `room` alone, by leaving it out.
+(not whole yet; only of a run that has no record at all), `stepless` (whole, and nothing says its step), `late` (saved after the
+run was closed), `lost` (announced, and gone before it was committed; until a later save is a record; with `step`), `left`
+(whole, and not taken because of whose it is). Notes of older versions say `room` alone, by leaving it out.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ FORMAT: Final = "lakemark.waiting/1"
 ROOM: Final = "room"
 REFUSED: Final = "refused"
 UNFINISHED: Final = "unfinished"
+STEPLESS: Final = "stepless"
+STEP_UNKNOWN: Final = "step unknown"
 LATE: Final = "late"
 LOST: Final = "lost"
 LEFT: Final = "left"
@@ -99,10 +101,15 @@ def waiting_of(site: Site, failed: Iterable[tuple[Path, LakemarkError]]) -> dict
 
 
 def unfinished_of(site: Site, state: RunState, incomplete: Iterable[tuple[Path, str]]) -> dict[Path, WaitingSave]:
-    """What is not whole yet, of a run without any record: it may never become so."""
-    if state.records:
-        return {}
-    return {path: _waiting(site, path, why, sort=UNFINISHED) for path, why in incomplete}
+    """What is not whole yet, of a run without any record: it may never become so. Of any run what says no step."""
+    command = f"lakemark commit PATH --run {state.run} --step N, or let its trainer announce it."
+    return {
+        path: _waiting(site, path, why, sort=STEPLESS, advice=command)
+        if why == STEP_UNKNOWN
+        else _waiting(site, path, why, sort=UNFINISHED)
+        for path, why in incomplete
+        if why == STEP_UNKNOWN or not state.records
+    }
 
 
 def left_of(site: Site, left: Iterable[Left]) -> dict[Path, WaitingSave]:
