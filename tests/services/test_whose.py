@@ -148,6 +148,19 @@ def test_a_restore_into_a_watched_directory_is_refused(world):
     restore(world.site(), "a", record, to=Path("/elsewhere/step-2"))
 
 
+def test_nor_into_one_that_would_be_a_run_s_as_soon_as_it_is_there(world):
+    world.open("a", watch=OUT / "a")
+    world.save(2, out=OUT / "a")
+    world.sweep()
+    record = world.at(2, run="a").record.id
+    world.changes = {"watch": (Watched(path=Path("/exp/*/out"), run="{name}"),)}
+    for to in ("/exp/new/out", "/exp/new/out/step-2"):
+        with pytest.raises(Refused, match="watched"):
+            restore(world.site(), "a", record, to=Path(to))
+    for to in ("/exp/new/other", "/exp/.hidden/out"):
+        restore(world.site(), "a", record, to=Path(to))
+
+
 @pytest.mark.parametrize("opened", ["before", "after"])
 def test_a_copy_of_another_run_s_save_is_not_taken_and_said(yard, opened):
     a, b = yard.out / "a", yard.out / "b"

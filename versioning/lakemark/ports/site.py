@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from fractions import Fraction
 from pathlib import Path
 
@@ -105,6 +106,16 @@ class Watched:
         if f"{before}{name}{after}" != written or "/" in name or name in ("", ".", ".."):
             return None
         return Path(*(part.replace("*", name) for part in self.path.parts))
+
+    def finds(self, path: Path) -> Path | None:
+        """The directory of this entry that `path` is, or lies in, whatever run it would be; None where it does in none."""
+        wanted, there = self.path.parts, path.parts[: len(self.path.parts)]
+        # A hidden directory is no run's.
+        fit = len(there) == len(wanted) and all(
+            one == pattern or ("*" in pattern and fnmatchcase(one, pattern) and not one.startswith("."))
+            for one, pattern in zip(there, wanted, strict=True)
+        )
+        return Path(*there) if fit else None
 
     def here(self, run: str, path: Path) -> Path:
         """`path`, as a trainer of `run` names it, on this node."""

@@ -46,15 +46,31 @@ def own_directories(site: Site, state: RunState) -> list[Path]:
     return [*directories(site, state), *earlier]
 
 
-def watched_by(site: Site, path: Path) -> tuple[str, Path] | None:
-    """The open run in whose directory on this node `path` lies, or which it is, and that directory; None where it is nobody's."""
+def watched_by(site: Site, path: Path) -> tuple[str | None, Path] | None:
+    """Where `path` lies in a directory of an open run on this node, or is one: the run and the directory; None where in none.
+
+    Also in one that `watch:` would find, of no run yet.
+    """
     real = site.files.resolved(path)
     for run in site.ledger.runs():
-        outline = site.ledger.outline(run)
-        for directory in () if outline.closed else directories(site, outline):
-            if site.files.resolved(directory) in (real, *real.parents):
-                return run, directory
+        with suppress(LakemarkError):  # a run that can't be read keeps nobody from another
+            outline = site.ledger.outline(run)
+            for directory in () if outline.closed else directories(site, outline):
+                if site.files.resolved(directory) in (real, *real.parents):
+                    return run, directory
+    closed = {one for run in site.ledger.runs() for one in _closed(site, run)}
+    for one in site.watch:
+        found = one.finds(real) or one.finds(path)
+        if found is not None and found not in closed:
+            return None, found
     return None
+
+
+def _closed(site: Site, run: str) -> Iterator[Path]:
+    with suppress(LakemarkError):
+        outline = site.ledger.outline(run)
+        if outline.closed:
+            yield from directories(site, outline)
 
 
 def bind(site: Site, path: Path, directory: Directory) -> None:

@@ -117,8 +117,8 @@ def _require_unwatched(site: Site, to: Path) -> None:
     if watched is not None:
         run, directory = watched
         raise Refused(
-            f"{quoted(str(to))} is watched: trainers of {run} save in {quoted(str(directory))}",
-            advice=f"To train on from it there: lakemark resume {run} --to {directory}; else restore it somewhere else.",
+            f"{quoted(str(to))} is watched: trainers {f'of {run} ' if run else ''}save in {quoted(str(directory))}",
+            advice=f"To train on from it there: lakemark resume {run or 'RUN'} --to {directory}; else restore it elsewhere.",
         )
 
 
