@@ -375,3 +375,36 @@ def test_what_is_older_and_below_is_in_nobody_s_way(world):
     done = resume(world.site(), RUN, to=OUT, job="1")
     assert (done.found.record.step, done.moved_aside) == (20, ())
     assert world.disk.exists(base / "model.bin")
+
+
+# Bytes that another process wrote before
+
+
+def test_what_lies_where_an_announced_save_was_is_judged_by_itself(world):
+    world.save(2, out=Path("/last-year"))
+    world.clock.wait(days=400)
+    world.open()
+    trainer = world.trainer()
+    world.clock.wait(minutes=1)
+    path = trainer.save(2, "this year", announce=False)
+    files = world.files.regular(path)
+    seen = {one.path: (one.file.inode, one.file.size_bytes, one.file.mtime_ns) for one in files}
+    trainer.announce(path, 2, identity=seen)
+    world.disk.remove(path)
+    world.disk.rename(Path("/last-year/step-2"), path)
+    swept = world.sweep()
+    assert (swept.committed, left(swept)) == ([], [("step-2", "older than the run")])
+    assert "overwritten" in str(swept.incomplete)
+    assert world.sweep().incomplete == []
+
+
+def test_the_bytes_of_an_earlier_attempt_s_step_under_another_are_kept_and_their_data_is_ambiguous(world):
+    world.open(job="1")
+    world.save(1, "the same")
+    world.sweep()
+    world.open(job="2")
+    world.clock.wait(minutes=1)
+    world.save(5, "the same")
+    swept = world.sweep()
+    assert [evidence for _, evidence in data(world, 5)] == [Evidence.AMBIGUOUS]
+    assert any("the bytes of llama@1" in said for said in swept.said)

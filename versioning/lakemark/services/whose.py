@@ -16,7 +16,7 @@ from lakemark.model.runs.timeline import segments
 from lakemark.model.runs.whose import Known, Lying, Owner, Same, Seat, Whose, whose
 from lakemark.model.tiers.moves import SKEW
 from lakemark.model.values.names import printable
-from lakemark.ports import Found, Kept, KnownFile, Mark, MarkKind, Site, Verdict
+from lakemark.ports import Found, Kept, KnownFile, Mark, MarkKind, Site, Spooled, Verdict
 from lakemark.services.directories import own_directories, seat_of
 from lakemark.services.ledger import announced, committed
 
@@ -51,15 +51,15 @@ class Owners:
     directory: Path
     seat: Seat
     attempts: Sequence[Attempt]
-    announced: Mapping[Path, str | None] = field(default_factory=dict)
+    announced: Mapping[Path, Spooled] = field(default_factory=dict)
 
     @classmethod
     def of(cls, site: Site, state: RunState, directory: Path) -> Self:
         """Raises what reading the ledger does."""
         seat, attempts = seat_of(site, state, directory)
-        said: dict[Path, str | None] = {}
+        said: dict[Path, Spooled] = {}
         with suppress(LakemarkError):  # of a spool that can't be listed a pass tells by itself
-            said = {one.path: one.attempt for one in announced(site, state.run)}
+            said = {one.path: one for one in announced(site, state.run)}
         return cls(site=site, state=state, directory=directory, seat=seat, attempts=attempts, announced=said)
 
     def whose(self, found: Found, *, same: Same | None = None) -> Whose:
@@ -71,10 +71,17 @@ class Owners:
             written_at=written_at,
             came_at=came_at,
             listed=written_at is not None and self.site.journal.marks.get(mark) == written_at,
-            announced=self.announced.get(found.path),
+            announced=self._announced(found),
             same=same,
         )
         return whose(lying, self.attempts, [number for number, _ in segments(self.state)], self.seat)
+
+    def _announced(self, found: Found) -> str | None:
+        """The attempt whose process announced what lies there: not what was there before it was written over."""
+        said = self.announced.get(found.path)
+        if said is None or said.written_over(self.site.files.regular(found.path, found.members)) is not None:
+            return None
+        return said.attempt
 
     def left(self, found: Found, *, same: Same | None = None) -> Left | None:
         """It, where it is whole and no pass takes it; None of any other. Raises NotFound, Denied."""

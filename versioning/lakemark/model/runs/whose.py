@@ -107,7 +107,7 @@ class Whose:
     run: str = ""
 
     def like(self, same: Same) -> Self:
-        """The same, where another run has a record of its bytes: which of the two processes wrote them, nobody can know."""
+        """The same, where another process has a record of its bytes: which of the two wrote them, nobody can know."""
         why = f"it has the bytes of {same.run}@{same.step} ({same.record[:12]}): nobody knows what data it was trained with"
         return replace(self, owner=Owner.AMBIGUOUS, why=why, dated=False)
 

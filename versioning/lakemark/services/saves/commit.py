@@ -89,8 +89,9 @@ def _record(site: Site, save: ToCommit) -> Committed:
         if other is not None and was_copied(site, taken.identities, other):
             own.let_go()
             return _left(site, taken, other)
-        if other is not None:
-            save = save.with_twin(as_same(other))
+        twin = other or save.twin_of_another_attempt(taken.landed.manifest.content)
+        if twin is not None:
+            save = save.with_twin(as_same(twin))
         for _ in range(_TRIES):
             # Landing takes as long as its bytes, and a tree that was named for where the save no longer goes is copied anew.
             with ledger_may_fail():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -26,7 +25,7 @@ from lakemark.services.saves.commit import Commit
 from lakemark.services.saves.find_announced import commit_announced
 from lakemark.services.saves.looks import Looked, Looks
 from lakemark.services.saves.lost_ledger import for_saving
-from lakemark.services.saves.outcomes import Saves, is_there, known_as, take
+from lakemark.services.saves.outcomes import Saves, is_there, known_as, take_found
 from lakemark.services.saves.side_copies import Copies
 from lakemark.services.saves.waiting import (
     STEP_UNKNOWN,
@@ -253,7 +252,8 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves, *, looks: Lo
     found = looked.found
     saves.unreadable.extend(looked.unreadable)
     saves.passed_over.extend(looked.passed_over)
-    saves.left.extend(looked.left)
+    told = {one.path for one in saves.left}
+    saves.left.extend(one for one in looked.left if one.path not in told)
     whole = [one for one in found if one.verdict is Verdict.COMPLETE]
     # What was announced was judged a moment ago, by more than its files: it is not judged again without that.
     tried = {path for path, _ in (*saves.incomplete, *saves.failed)}
@@ -263,7 +263,7 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves, *, looks: Lo
         if one.step is not None and not one.rolling and one.path not in tried:
             asked = Commit(path=one.path, run=run, step=one.step, found=True, directory=directory)
             asked = replace(asked, dropped=dropped[one.path], later=following[one.path])
-            take(site, _owned(site, asked, one), mine)
+            take_found(site, asked, one, mine)
     # After those with a step: what they are copies of may have become a record just now.
     copies = Copies(site, run)
     for one in whole:
@@ -279,17 +279,6 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves, *, looks: Lo
     refused = {path for path, _ in mine.failed}
     _sort(site, run, [one for one in left if one.path not in refused], mine.incomplete, saves=saves)
     _bind(site, run, directory)
-
-
-def _owned(site: Site, asked: Commit, found: Found) -> Commit:
-    """With whose it is as of now: what was committed a moment ago may have opened a timeline."""
-    with suppress(LakemarkError):  # it is going, or not readable: the commit says so
-        owners = Owners.of(site, site.ledger.run(asked.run), asked.directory or asked.path.parent)
-        same = owners.same_as(found.paths)
-        linked = same is not None and same.run == asked.run and same.step != asked.step
-        notes = (f"its files are those of step {same.step}, under names of its own",) if same and linked else ()
-        return replace(asked, whose=owners.whose(found, same=same), notes=(*asked.notes, *notes))
-    return asked
 
 
 def _lost(state: RunState) -> frozenset[str]:

@@ -13,7 +13,7 @@ from lakemark.services.saves.abandoned import AGE
 from lakemark.services.saves.announcements import Told, newest, together, written_over
 from lakemark.services.saves.commit import Commit, Committed
 from lakemark.services.saves.complete import complete, recorded_before
-from lakemark.services.saves.outcomes import Saves, is_there, known, take
+from lakemark.services.saves.outcomes import Saves, is_there, known, take, take_found
 from lakemark.services.saves.waiting import note_lost
 
 
@@ -58,7 +58,7 @@ def _commit(site: Site, run: str, told: Told, saves: Saves, *, why: str | None, 
             _lost(site, run, spooled, saves, why=f"step {spooled.step} was gone before it was committed")
     elif why is not None:
         said = f"step {spooled.step} was overwritten before it was committed ({why})"
-        _overwritten(site, run, spooled, saves, said=said)
+        _overwritten(site, run, spooled, saves, said=said, inside=inside)
     else:
         whole = _whole(site, spooled)
         asked = Commit(path=whole.path, run=run, step=whole.step, spooled=whole, found=True, notes=told.notes)
@@ -135,7 +135,7 @@ def _foreign(site: Site, spooled: Spooled, inside: Sequence[Path]) -> LakemarkEr
     )
 
 
-def _overwritten(site: Site, run: str, spooled: Spooled, saves: Saves, *, said: str) -> None:
+def _overwritten(site: Site, run: str, spooled: Spooled, saves: Saves, *, said: str, inside: Sequence[Path]) -> None:
     """Other bytes than those announced lie there. They are of the step that they say; else they wait to be announced."""
     path = spooled.path
     if known(site, [path]):
@@ -150,10 +150,12 @@ def _overwritten(site: Site, run: str, spooled: Spooled, saves: Saves, *, said: 
         saves.incomplete.append((path, f"{said}, and what lies there now does not say its step"))
         return
     mine = Saves()
-    take(site, Commit(path=path, run=run, step=found.step, found=True, notes=(said,)), mine)
+    directory = next((one for one in inside if one in path.parents), path.parent)
+    asked = Commit(path=path, run=run, step=found.step, found=True, directory=directory, notes=(said,))
+    take_found(site, asked, found, mine)
     mine.incomplete = [(path, f"{said}, and now {why}") for path, why in mine.incomplete]
     saves.extend(mine)
-    if mine.committed and found.step != spooled.step:
+    if mine.left or (mine.committed and found.step != spooled.step):
         _lost(site, run, spooled, saves, why=said)
     elif mine.committed:
         site.spool.unspool(spooled)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Self
 
 from lakemark.errors import Incomplete, InDistress, LakemarkError, NotFound, Unsteady
 from lakemark.model.runs.whose import Lying, Seat, whose
-from lakemark.ports import Site
+from lakemark.ports import Found, Site
 from lakemark.services.saves.abandoned import Abandoned
 from lakemark.services.saves.commit import Commit, Committed, commit
 from lakemark.services.saves.known_files import records_of
 from lakemark.services.soundness import RECOVER
-from lakemark.services.whose import Left
+from lakemark.services.whose import Left, Owners
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,6 +70,24 @@ def take(site: Site, asked: Commit, saves: Saves) -> None:
             saves.incomplete.append((asked.path, "gone before it was committed"))
         else:
             saves.failed.append((asked.path, error))
+
+
+def take_found(site: Site, asked: Commit, found: Found, saves: Saves) -> None:
+    """The same of one that nobody announced, as whose it is now: what was committed a moment ago may have opened a timeline."""
+    try:
+        owners = Owners.of(site, site.ledger.run(asked.run), asked.directory or asked.path.parent)
+        same = owners.same_as(found.paths)
+        left = owners.left(found, same=same)
+        told = owners.whose(found, same=same)
+    except LakemarkError:  # it is going, or not readable: the commit says so
+        take(site, asked, saves)
+        return
+    if left is not None:
+        saves.left.append(left)
+        return
+    linked = same is not None and same.run == asked.run and same.step != asked.step
+    notes = (f"its files are those of step {same.step}, under names of its own",) if same and linked else ()
+    take(site, replace(asked, whose=told, notes=(*asked.notes, *notes)), saves)
 
 
 def known(site: Site, paths: Sequence[Path], *, but: Collection[str] = ()) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from lakemark.model.checkpoints.record import Code, Record
-from lakemark.model.ledger.run import RunState
+from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.placing import Save
 from lakemark.model.runs.whose import Owner, Same, Whose
 from lakemark.ports import Directory, Site, Spooled
@@ -106,8 +106,14 @@ class ToCommit:
             doubtful=self.doubtful,
         )
 
+    def twin_of_another_attempt(self, content: str) -> RecordState | None:
+        """The record of another step, of another process, that has the bytes of what nobody announced."""
+        rows = self.state.live() if self.is_guess else ()
+        others = (one for one in rows if one.record.content == content and one.record.step != self.asked.step)
+        return next((one for one in others if one.record.attempt != self.attempt), None)
+
     def with_twin(self, same: Same) -> Self:
-        """Another run has a record of these bytes: whether this one's process wrote them, nobody can know."""
+        """There is a record of these bytes that another process wrote: whether this one did, too, nobody can know."""
         told = self.asked.whose or Whose(owner=Owner.ATTEMPT, why="", attempt=self.attempt)
         return replace(self, asked=replace(self.asked, whose=told.like(same)))
 
