@@ -21,6 +21,8 @@ from lakemark.services.directories import own_directories, seat_of
 from lakemark.services.ledger import announced, committed
 
 _SECOND: Final = 10**9
+# Times of files have nanoseconds, instants have none.
+_ROUNDED: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +184,7 @@ def was_copied(site: Site, taken: Sequence[KnownFile], other: RecordState) -> bo
     known = [file for one in taken for file in site.journal.twins(one.digest) if one.digest]
     times = {file.mtime_ns for file in known if _is_of(site, file, other)}
     if not times:
-        return _at(max(one.mtime_ns for one in taken)) == other.record.saved_at
+        return abs(_at(max(one.mtime_ns for one in taken)) - other.record.saved_at) <= _ROUNDED
     # Some tools keep whole seconds.
     times |= {time // _SECOND * _SECOND for time in times}
     return all(one.mtime_ns in times for one in taken)
@@ -198,8 +200,8 @@ def _listed(run: str, path: Path) -> Mark:
 
 
 def _at(time_ns: int) -> datetime:
-    """In whole microseconds, as instants are kept."""
-    return datetime.fromtimestamp(time_ns // _SECOND, UTC) + timedelta(microseconds=time_ns % _SECOND // 1000)
+    """To the microsecond, as instants are kept."""
+    return datetime.fromtimestamp(time_ns / _SECOND, UTC)
 
 
 def as_same(found: RecordState, *, known: Known | None = None) -> Same:

@@ -390,7 +390,7 @@ def _without_step(site: Site, copies: Copies, found: Found, saves: Saves, *, dir
             saves.incomplete.append((found.path, STEP_UNKNOWN))
         elif not _is_taken(site, copies.run, found):
             asked = Commit(path=found.path, run=copies.run, step=found.step, found=True, directory=directory)
-            take(site, _owned(site, asked, found), saves)
+            take_found(site, asked, found, saves)
     except LakemarkError as error:
         if is_there(site, found.path):
             saves.failed.append((found.path, error))
