@@ -82,7 +82,7 @@ def place(state: RunState, save: Save) -> Placement:
     """
     # By its process, before anything is compared: the same step may be in several timelines.
     timeline = timeline_of(state, save)
-    data = data_of(state, save)
+    data = _or_of_twins(state, save, data_of(state, save))
     same = _already(state, save, timeline)
     if same is not None:
         why = "these bytes are committed already"
@@ -174,6 +174,20 @@ def data_of(state: RunState, save: Save) -> tuple[DataRef, ...]:
     if len({frozenset((ref.repository, ref.commit) for ref in choice) for choice in left}) <= 1:
         return _plain(left[0]) if left else ()
     return _any_of(left)
+
+
+def _or_of_twins(state: RunState, save: Save, data: tuple[DataRef, ...]) -> tuple[DataRef, ...]:
+    """`data`; of what may be a copy of another step, found again, also what that was trained with, all of it ambiguous."""
+    if save.announced or not save.found or not data:
+        return data
+    twins = [
+        found.record.data
+        for found in state.records.values()
+        if found.record.content == save.content and found.record.step != save.step
+    ]
+    # By what was read: of twins of the same data there is nothing to doubt.
+    read = {frozenset((ref.repository, ref.commit) for ref in one) for one in (data, *twins) if one}
+    return data if len(read) <= 1 else _any_of([data, *twins])
 
 
 def _any_of(choices: Sequence[tuple[DataRef, ...]]) -> tuple[DataRef, ...]:
