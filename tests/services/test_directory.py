@@ -33,4 +33,3 @@ def test_a_copy_found_at_another_step_vouches_for_no_data():
     assert copy.content == before.content
     assert {ref.evidence for ref in copy.data} == {Evidence.AMBIGUOUS}
     assert {ref.commit for ref in copy.data} == {ref.commit for one in (before, own) for ref in one.data}
-    assert {ref.evidence for ref in own.data} == {Evidence.DECLARED}
