@@ -43,6 +43,7 @@ class Directory(RuleBasedStateMachine):
         self.reads = {}
         self.step = {RUN: 0, OTHER: 0}
         self.trainers = {}
+        self.silent = []
         self.open(RUN)
         self.open(OTHER)
 
@@ -75,9 +76,20 @@ class Directory(RuleBasedStateMachine):
         text = self.content(run, attempt, self.reads[attempt])
         path = trainer.save(self.step[run], text, announce=False)
         if announce:
-            files = self.world.files.regular(path)
-            seen = {one.path: (one.file.inode, one.file.size_bytes, one.file.mtime_ns) for one in files}
-            trainer.announce(path, self.step[run], identity=seen)
+            trainer.announce(path, self.step[run], identity=self.seen(path))
+        else:
+            self.silent.append((trainer, path, self.step[run], self.seen(path)))
+
+    def seen(self, path):
+        files = self.world.files.regular(path)
+        return {one.path: (one.file.inode, one.file.size_bytes, one.file.mtime_ns) for one in files}
+
+    @precondition(lambda self: self.silent)
+    @rule()
+    def announce_late(self):
+        """A pass may have found it, its trainer may have removed it, another may have saved there since."""
+        trainer, path, step, seen = self.silent.pop()
+        trainer.announce(path, step, identity=seen)
 
     @rule(run=sampled_from([RUN, OTHER]))
     def restart(self, run):

@@ -21,7 +21,7 @@ from lakemark.services.directories import MARKS, bound
 from lakemark.services.runs.open_run import Opening, open_run
 from lakemark.services.tiers.register import register_all
 from tests.services.on_disk import RUN, age, hf, plain
-from tests.services.world import OUT
+from tests.services.world import OUT, World
 
 PATTERN = Watched(path=Path("/train/*"), run="{name}", data="data/main")
 
@@ -408,3 +408,23 @@ def test_the_bytes_of_an_earlier_attempt_s_step_under_another_are_kept_and_their
     swept = world.sweep()
     assert [evidence for _, evidence in data(world, 5)] == [Evidence.AMBIGUOUS]
     assert any("the bytes of llama@1" in said for said in swept.said)
+
+
+def test_a_copy_found_at_another_step_vouches_for_no_data():
+    world = World()
+    world.open()
+    world.save(100)
+    world.sweep()
+    before = world.at(100).record
+    world.change_data(2)
+    world.repin()
+    world.clock.wait(minutes=1)
+    world.open()
+    world.disk.remove(OUT / "step-100")
+    world.save(200)
+    world.save(300, "step 100")
+    world.sweep()
+    copy, own = world.at(300).record, world.at(200).record
+    assert copy.content == before.content
+    assert {ref.evidence for ref in copy.data} == {Evidence.AMBIGUOUS}
+    assert {ref.commit for ref in copy.data} == {ref.commit for one in (before, own) for ref in one.data}
