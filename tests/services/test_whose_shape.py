@@ -216,6 +216,17 @@ def test_what_is_kept_beside_the_steps_is_no_other_state_of_one(yard):
     assert len(yard.state().records) == 1
 
 
+def test_the_best_beside_its_step_is_told_of_and_no_problem(yard):
+    yard.open()
+    rolling(yard.out / "step-100/model.pt", 100)
+    values = {"model": {}, "optimizer": {"state": 1}, "step": 100, "best_loss": 0.1}
+    save(yard.out / "best.pt", torch_zip(values=values))
+    swept = yard.sweep()
+    assert yard.steps() == [100]
+    assert swept.incomplete == [(yard.out / "best.pt", "it says step 100, of which another save lies there")]
+    assert noted(yard.site(), RUN) == ()
+
+
 def test_who_names_a_file_and_a_step_means_it(yard):
     yard.open()
     plain = save(yard.out / "latest.pt", torch_zip(("model",)))

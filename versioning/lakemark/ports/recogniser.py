@@ -39,7 +39,8 @@ class Found:
     unlisted: nothing in it says which files it has: no index, no marker written last, no count.
     metrics: what its framework itself wrote of that very step, in names or texts.
     target: what a pointer names, as it is written there. notes: findings that do not change the verdict.
-    rolling: by its name the next save is written over it; `step` is what it says itself, where it is the only save of it.
+    rolling: by its name the next save is written over it; `step` is what it says itself, where it is the only save of it; else
+    `also` is: another save of that step lies there.
     pointed: names of links and one-line files beside it that name a step -> their form, as `Placed.kept` takes it; told by
     `judge` alone. part_of: the whole that it is only a part of, as other folders beside its own hold the rest; of `judge` alone.
     """
@@ -66,6 +67,7 @@ class Found:
     pointed: Mapping[str, str] = field(default_factory=dict)
     part_of: Path | None = None
     rolling: bool = False
+    also: int | None = None
 
     @property
     def paths(self) -> tuple[Path, ...]:

@@ -56,4 +56,4 @@ def only_ones(found: Sequence[Found], steps: Iterable[int | None]) -> list[Found
         if one.rolling and one.verdict is Verdict.COMPLETE and one.step is not None and one.step not in taken:
             taken.add(one.step)
             kept[one.path] = one.step
-    return [one if not one.rolling or one.path in kept else replace(one, step=None) for one in found]
+    return [one if not one.rolling or one.path in kept else replace(one, step=None, also=one.step) for one in found]

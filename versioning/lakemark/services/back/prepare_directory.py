@@ -110,10 +110,12 @@ def foreseen(site: Site, state: RunState, found: RecordState, *, to: Path, aside
     judged = work.judged() if there else None
     later = later_than(site, state, found, finds, native=judged)
     said = [f"put it at {work.layout.path}, if it is not there"]
+    set_at = set()
     for pointer in (pointer for one in work.placed(judged) for pointer in site.recogniser.pointers(one)):
         verb = "move aside" if pointer.kind is PointerKind.GONE else f"make a {pointer.kind} of {pointer.content!r} at"
         said.append(f"{verb} {pointer.path}, if it is not so: {pointer.why}")
-    return (*said, *(f"move {path} aside" for one in later for path in one.paths))
+        set_at.add(pointer.path)
+    return (*said, *(f"move {path} aside" for one in later for path in one.paths if path not in set_at))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -387,7 +387,9 @@ def _without_step(site: Site, copies: Copies, found: Found, saves: Saves, *, dir
         if copies.is_one(found):
             return
         if found.step is None:
-            saves.incomplete.append((found.path, STEP_UNKNOWN))
+            # Beside a save of its step it is kept for the trainer's own use, as the best or the last.
+            why = STEP_UNKNOWN if found.also is None else f"it says step {found.also}, of which another save lies there"
+            saves.incomplete.append((found.path, why))
         elif not _is_taken(site, copies.run, found):
             asked = Commit(path=found.path, run=copies.run, step=found.step, found=True, directory=directory)
             take_found(site, asked, found, saves)
