@@ -55,7 +55,7 @@ def histories(draw, longest: int = 40) -> History:
 
 
 def drafts(state: RunState, minutes: int):
-    kinds = [commits(state, minutes)] * 3 + [forks(state), runs_own(), strange()]
+    kinds = [commits(state, minutes)] * 3 + [forks(state), runs_own(state), strange()]
     if state.records:
         kinds += [of_one(state)] * 2 + [in_bulk(state)]
     return st.one_of(kinds)
@@ -76,6 +76,8 @@ def commits(draw, state: RunState, minutes: int) -> Draft:
         object.__setattr__(record, "supersedes", draw(st.sampled_from(others)))
     elif others and draw(st.booleans()):
         body |= {"conflicts_with": others[0]}
+    if draw(st.integers(0, 9)) == 0:
+        body |= {"ambiguous": True}
     return Draft(kind="committed", timeline=timeline, contents=Attachments(record=record, manifest=content), body=body)
 
 
@@ -87,7 +89,13 @@ def forks(draw, state: RunState) -> Draft:
     step, name = (0, "") if record is None else (record.record.step, record.record.id)
     fork = {"timeline": origin, "step": step, "record": name}
     kind = draw(st.sampled_from(["resumed", "rolled_back"]))
-    return Draft(kind=kind, timeline=timeline, body={"fork": fork, "attempt": f"attempt-{timeline}", "rollback": "r"})
+    body = {"fork": fork, "attempt": f"attempt-{timeline}", "rollback": "r"}
+    if kind == "resumed":
+        body |= {"inferred": draw(st.booleans()), "recovered": draw(st.integers(0, 9)) == 0}
+    # Somebody says that a timeline goes on, be it in doubt or current.
+    if kind == "resumed" and draw(st.integers(0, 3)) == 0:
+        timeline, body["fork"] = draw(st.sampled_from(list(state.timelines))), None
+    return Draft(kind=kind, timeline=timeline, body=body)
 
 
 @st.composite
@@ -128,7 +136,7 @@ def in_bulk(draw, state: RunState) -> Draft:
 
 
 @st.composite
-def runs_own(draw) -> Draft:
+def runs_own(draw, state: RunState) -> Draft:
     kind = draw(
         st.sampled_from(["attempt", "closed", "reopened", "opened", "bound", "rollback_requested", "rollback_approved"])
     )
@@ -137,7 +145,9 @@ def runs_own(draw) -> Draft:
         "rollback": draw(st.sampled_from(["r", "s"])),
         "data": [{"repository": "data", "commit": draw(st.sampled_from("ab")) * 64}],
     }
-    return Draft(kind=kind, timeline=1, body=body)
+    if kind == "attempt":
+        body["in_doubt"] = draw(st.booleans())
+    return Draft(kind=kind, timeline=draw(st.sampled_from(list(state.timelines))), body=body)
 
 
 @st.composite

@@ -153,7 +153,10 @@ def plainly(state, timeline):
         if all(
             found.record.step < bound or (found.record.step == bound and found.record.id in named) for bound in bounds
         )
-        and ((found.superseded_by is None and found.conflicts_with is None) or found.record.id in named)
+        and (
+            (found.superseded_by is None and found.conflicts_with is None and not found.ambiguous)
+            or found.record.id in named
+        )
     ]
 
 

@@ -225,10 +225,10 @@ class Machine(RuleBasedStateMachine):
                 approve(self.world.site(actor="bob@b"), asked.id, digest=asked.digest)
             return apply(site, asked.id)
 
-        before = self.world.state().timeline
+        opens = self.world.state().next_timeline
         if self.act(decided, crash) is not None:
             assert self.world.latest().record.id == record
-            assert self.world.state().timeline == before + 1
+            assert self.world.state().timeline == opens
 
     @precondition(lambda self: not self.swept)
     @rule()

@@ -12,7 +12,7 @@ from typing import Final
 from lakemark.errors import Denied, LakemarkError, NoRoom, NotFound, StoreUnavailable
 from lakemark.model.tiers.access import for_group, is_shared
 
-VERSION: Final = 5
+VERSION: Final = 6
 _SCHEMA: Final = """
 CREATE TABLE branches (
     branch TEXT PRIMARY KEY, revision TEXT NOT NULL, sequence INTEGER NOT NULL, lineage TEXT NOT NULL, clocks TEXT NOT NULL
@@ -37,6 +37,8 @@ CREATE INDEX records_by_step ON records (branch, timeline, step, sequence);
 CREATE INDEX records_by_instant ON records (branch, timeline, earliest, step, sequence);
 CREATE TABLE alarms (alarm TEXT PRIMARY KEY) WITHOUT ROWID;
 """
+# lineage: of the current timeline its segments and forks, and the numbers of timelines in doubt. structural: 0 of records alone,
+# 1 of the run itself, 2 and 3: a save by which a timeline in doubt came ahead, or became the current one.
 # clocks: `model.clocks.Clocks` after the newest entry. of: the record the entry names as its own. origin: sequence of the entry
 # whose record.json is the record's newest; null: `state` holds it. earliest: the least instant of the records at this step
 # or a greater one of the timeline, so that it grows with the step.

@@ -9,18 +9,21 @@ from typing import Final
 
 from lakemark.errors import Corrupt
 from lakemark.index.states import LazyRecords, Raw, from_row, micros, optional_micros, to_row
+from lakemark.model.entries.committed import gains
 from lakemark.model.entries.fold import apply, mark, mentions, structural, take
 from lakemark.model.ledger.clocks import Clocks
 from lakemark.model.ledger.entry import SITE, Attachments, Entry, parsed
 from lakemark.model.ledger.requests import Requests
 from lakemark.model.ledger.run import RecordState, RunState
+from lakemark.model.runs.lives import Gain
 from lakemark.model.runs.timeline import forked_from, segments
 from lakemark.model.values.persistent import Layered, Rows
 from lakemark.ports.ledger import KnownRun
 
 Row = tuple[str, bytes, bytes | None]
 _FORKING: Final = ("resumed", "rolled_back")
-_FIRST_LINEAGE: Final = "[[[1,null]],[]]"
+_FIRST_LINEAGE: Final = "[[[1,null]],[],[]]"
+_GAINS: Final = {2: Gain.AHEAD, 3: Gain.CURRENT}
 
 
 def tip(connection: sqlite3.Connection, branch: str) -> tuple[str, int] | None:
@@ -41,7 +44,7 @@ def add(connection: sqlite3.Connection, branch: str, rows: Iterable[Row]) -> Non
                 f"entry {sequence} of {branch} is said to be entry {entry.sequence} of {entry.branch}",
                 advice="Run `git log` in the ledger: somebody wrote to it by hand.",
             )
-        of_run = branch == SITE or batch.fold(entry, contents)
+        of_run = 1 if branch == SITE else batch.fold(entry, contents)
         tier = _tier(entry)
         connection.execute(
             "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -60,10 +63,16 @@ def structure(connection: sqlite3.Connection, run: str) -> RunState:
     """The run's state without its records."""
     state = RunState(run=run)
     rows = connection.execute(
-        "SELECT entry, record FROM entries WHERE branch = ? AND structural ORDER BY sequence", (run,)
+        "SELECT entry, record, structural FROM entries WHERE branch = ? AND structural ORDER BY sequence", (run,)
     )
-    for data, record in rows:
-        apply(state, *parsed(data, record))
+    for data, carried, how in rows:
+        entry, contents = parsed(data, carried)
+        gained = _GAINS.get(how)
+        # What a save brought its timeline was worked out when all records were at hand; here are none.
+        if gained is not None and contents.record is not None:
+            gains(state, entry, contents.record, gained)
+        else:
+            apply(state, entry, contents)
     newest = connection.execute(
         "SELECT entry FROM entries WHERE branch = ? ORDER BY sequence DESC LIMIT 1", (run,)
     ).fetchone()
@@ -132,13 +141,18 @@ class _Batch:
         self._touched: dict[str, None] = {}
         self._new: set[str] = set()
         self._forked = False
+        found = connection.execute("SELECT lineage FROM branches WHERE branch = ?", (branch,)).fetchone()
+        self._bounds, self._forks, doubted = json.loads(found[0] if found else _FIRST_LINEAGE)
+        self._doubted: set[int] = set(doubted)
+        self._whole: RunState | None = None
 
     @property
     def clocks(self) -> Clocks:
         return self._state.clocks
 
-    def fold(self, entry: Entry, contents: Attachments) -> bool:
-        """Answers whether the entry says something of the run itself, too."""
+    def fold(self, entry: Entry, contents: Attachments) -> int:
+        """Answers what the entry says of the run itself, as `structural` has it."""
+        gained = self._gained(entry, contents)
         marks = self._state.clocks.add(entry)
         # Also those whose time is now doubted: a later entry can tell that a clock had jumped.
         named = mentions(entry, contents) | {one.record for one in marks}
@@ -156,19 +170,48 @@ class _Batch:
         self._origin |= dict.fromkeys(new, entry.sequence)
         if entry.kind in ("bound", "metric_added") and entry.record is not None and entry.record in self._state.records:
             self._origin[entry.record] = entry.sequence if contents.record else None
-        self._forked = self._forked or entry.kind in _FORKING
-        return structural(entry) or len(self._state.unknown) > blocked
+        self._forked = self._forked or entry.kind in _FORKING or gained is Gain.CURRENT
+        # Who starts a process in a timeline in doubt makes it the current one.
+        self._forked = self._forked or (entry.kind == "attempt" and bool(self._doubted))
+        if gained is not None:
+            return next(how for how, one in _GAINS.items() if one is gained)
+        return int(structural(entry) or len(self._state.unknown) > blocked)
+
+    def _gained(self, entry: Entry, contents: Attachments) -> Gain | None:
+        """What the entry brings a timeline in doubt. Only for that all records of the run are asked."""
+        if entry.kind == "resumed" and entry.body.get("inferred") is True:
+            self._doubted.add(entry.timeline)
+        if self._whole is None and entry.kind == "committed" and entry.timeline in self._doubted:
+            self._whole = self._as_whole()
+        if self._whole is None:
+            return None
+        before = self._whole.timelines.get(entry.timeline)
+        take(self._whole, entry, contents)
+        after = self._whole.timelines.get(entry.timeline)
+        if entry.kind != "committed" or before is None or after is None or before == after:
+            return None
+        return Gain.AHEAD if after.current_since == before.current_since else Gain.CURRENT
+
+    def _as_whole(self) -> RunState:
+        """The run's state as of the entries before, with all its records."""
+        found = known(self._connection, self._branch)
+        state = structure(self._connection, self._branch) if found is None else found.state
+        # What this batch brought is not written yet.
+        state.records.update(self._state.records)
+        for record in self._new:
+            state.add(self._state.records[record])
+        return state
 
     def finish(self) -> None:
         """Writes the records; where timelines were opened, decides anew which records the current lineage has."""
-        found = self._connection.execute("SELECT lineage FROM branches WHERE branch = ?", (self._branch,)).fetchone()
-        bounds, forks = json.loads(found[0] if found else _FIRST_LINEAGE)
         for record in self._touched:
             state = self._state.records[record]
             current = any(
                 number == state.record.timeline
-                and (bound is None or state.record.step < bound or (state.record.step == bound and record in forks))
-                for number, bound in bounds
+                and (
+                    bound is None or state.record.step < bound or (state.record.step == bound and record in self._forks)
+                )
+                for number, bound in self._bounds
             )
             self._write(record, state, current=current)
         # Once for the batch: it goes through all records of the run.
@@ -241,8 +284,9 @@ class _Batch:
     def _decide_lineage(self) -> None:
         state = structure(self._connection, self._branch)
         bounds, forks = list(segments(state)), sorted(forked_from(state))
+        doubted = [one.number for one in state.in_doubt]
         self._connection.execute(
-            "UPDATE branches SET lineage = ? WHERE branch = ?", (json.dumps([bounds, forks]), self._branch)
+            "UPDATE branches SET lineage = ? WHERE branch = ?", (json.dumps([bounds, forks, doubted]), self._branch)
         )
         self._connection.execute("UPDATE records SET current = 0 WHERE branch = ?", (self._branch,))
         for number, bound in bounds:

@@ -40,6 +40,7 @@ def to_row(found: RecordState, *, whole: bool) -> str:
             "replicas": [_replica(replica) for replica in found.replicas.values()],
             "superseded_by": found.superseded_by,
             "conflicts_with": found.conflicts_with,
+            "ambiguous": found.ambiguous,
             "held": found.held,
             "held_until": _text(found.held_until),
             "quarantined": found.quarantined,

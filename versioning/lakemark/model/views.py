@@ -171,6 +171,7 @@ def timeline_view(timeline: Timeline, state: RunState) -> dict[str, JSON]:
         "rollback": timeline.rollback,
         "records": len(state.by_step.get(timeline.number, ())),
         "current": timeline.number == state.timeline,
+        "inferred": timeline.inferred,
     }
 
 

@@ -111,7 +111,8 @@ class Writer:
             raise _unreadable(entry.kind, error) from error
         supersedes = new.contents.record is not None and new.contents.record.supersedes is not None
         # Most entries can't move it; working it out reads a manifest, which may be large.
-        if entry.kind not in git_pointer.MOVED_BY and not supersedes:
+        moves = entry.kind in git_pointer.MOVED_BY or after.timeline != state.timeline
+        if not moves and not supersedes:
             return self._present(history)
         try:
             return self._best(history, after, new, made)

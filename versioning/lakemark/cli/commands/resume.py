@@ -189,8 +189,9 @@ def _would_resume(
     without: tuple[tuple[str, ...], tuple[int, ...]],
     world: int | None,
 ) -> Answer:
+    from lakemark.services.back.lives import require_decided
     from lakemark.services.back.prepare_directory import foreseen
-    from lakemark.services.back.resume import decided, unfollowed
+    from lakemark.services.back.resume import decided, lives, unfollowed
     from lakemark.services.back.uncommitted import foresee
     from lakemark.services.runs.open_run import new_attempt
     from lakemark.services.saves.layout import aside_of
@@ -202,6 +203,9 @@ def _would_resume(
     state = here.site.ledger.run(run)
     attempt = new_attempt(state, start)
     found = decided(here.site, state, attempt=attempt, record=record, to=to, without=roles, without_steps=steps)
+    before = state.attempts.get(attempt)
+    if record is None and (before is None or before.record is None):
+        require_decided(here.site, state, found, lives(state, roles), to=to)
     taken, left = foresee(here.site, state, found, to=to, without=steps)
     said = [f"commit {one.path} as {run}@{one.step} first" for one in taken]
     said += [f"go on although {one.said}" for one in left]

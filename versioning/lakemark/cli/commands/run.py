@@ -144,10 +144,15 @@ def _opened(here: Session, done: service_opening.Opened) -> Answer:
             ("for the trainer", export),
             *(("adopted", f"step {one.step} ({short(one.id)})") for one in done.adopted),
             *(("older", f"{printable(one.path)}: {one.whose.why}") for one in done.older),
+            *(("mind", note) for note in done.notes),
         ]
     )
+    # Said aloud: whoever starts the trainer next may lose what it saves.
+    for note in done.notes:
+        here.warn(note)
     found = {"older": [_older_view(one) for one in done.older], "adopted": [one.id for one in done.adopted]}
-    return Answer(document={**document, "run_file": str(done.run_file), **found, "export": export}, lines=lines)
+    document |= {"run_file": str(done.run_file), **found, "export": export, "notes": list(done.notes)}
+    return Answer(document=document, lines=lines)
 
 
 def _older_view(one: Left) -> dict[str, Any]:
@@ -310,7 +315,7 @@ def _named(written: str) -> str:
 
 
 def _would_open(here: Session, asked: service_opening.Opening) -> Answer:
-    from lakemark.services.runs.open_run import older_in, would_read
+    from lakemark.services.runs.open_run import directories_of, goes_on_in, older_in, would_read
 
     site = here.site
     state = site.ledger.run(asked.run)
@@ -323,7 +328,9 @@ def _would_open(here: Session, asked: service_opening.Opening) -> Answer:
         what = f"adopt {printable(one.path)} as step {one.step}" if asked.adopt else f"leave {printable(one.path)}"
         said.append(f"{what}: it is older than the run")
     said.append(f"write {site.run_file(asked.run)}")
-    return would(*said, run=asked.run, timeline=state.timeline, data=[data_view(ref) for ref in data])
+    where = goes_on_in(site, state, directories_of(site, asked))
+    said += [f"mind: {note}" for note in where.notes]
+    return would(*said, run=asked.run, timeline=where.timeline, data=[data_view(ref) for ref in data])
 
 
 def _after(here: Session, name: str) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Final
 
-from lakemark.model.entries.kind import Data, EntryBody, Kind, leave
+from lakemark.model.entries.kind import Data, EntryBody, Kind, confirm, leave, take_over
 from lakemark.model.ledger.entry import Entry, Means
 from lakemark.model.ledger.run import Attempt, Cause, Fork, RunState
 from lakemark.model.values.codec import LEFT_OUT
@@ -20,14 +20,20 @@ class AttemptBody(EntryBody):
     directory: str | None = None
     data: Data = ()
     record: str | None = None
+    in_doubt: Annotated[bool, "later steps of another life lay where it saves"] = field(
+        default=False, metadata=LEFT_OUT
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumedBody(AttemptBody):
-    """A start that goes on from a record. inferred: nobody decided it; it was seen in what the process saved."""
+    """A start that goes on from a record. inferred: nobody decided it; it was seen in what the process saved.
+
+    recovered: its own entry was lost; that there was such a timeline is known from a record of it.
+    """
 
     fork: Annotated[Fork | None, "null: the timeline goes on"] = None
-    inferred: bool = False
+    inferred: Annotated[bool, "nobody decided it: the timeline is current once it has gone on"] = False
     accepted_gaps: tuple[str, ...] | None = None
     recovered: bool = field(default=False, metadata=LEFT_OUT)
 
@@ -39,6 +45,21 @@ class AttemptEndedBody(EntryBody):
     attempt: str | None = None
     cause: Annotated[str | None, "preempted, node, software, unknown"] = None
     noticed_by: Annotated[str | None, "closed, resumed, idle"] = None
+
+
+def _started(state: RunState, entry: Entry, body: AttemptBody) -> None:
+    # Who starts a trainer in a timeline says that the run goes on there; not where the trainer may load another life's steps.
+    if not body.in_doubt:
+        _goes_on_in(state, entry)
+    _attempt(state, entry, body)
+
+
+def _goes_on_in(state: RunState, entry: Entry) -> None:
+    """Somebody said, by starting a process in it, that the run goes on in the entry's timeline."""
+    if any(one.number == entry.timeline for one in state.in_doubt):
+        take_over(state, entry, entry.timeline)
+    if entry.timeline == state.timeline:
+        confirm(state, entry.timeline)
 
 
 def _attempt(state: RunState, entry: Entry, body: AttemptBody) -> None:
@@ -59,7 +80,12 @@ def _attempt(state: RunState, entry: Entry, body: AttemptBody) -> None:
 
 
 def _resumed(state: RunState, entry: Entry, body: ResumedBody) -> None:
-    leave(state, entry, body.fork, rollback=None)
+    # A ledger that lost its entries can't tell what was only inferred: there the one that was opened last is current.
+    inferred = body.inferred and not body.recovered
+    leave(state, entry, body.fork, inferred=inferred)
+    if not inferred:
+        _goes_on_in(state, entry)
+        state.decided = entry.sequence
     _attempt(state, entry, body)
     found = state.attempts.get(body.attempt or "")
     if found is None:
@@ -81,7 +107,7 @@ def _ended(state: RunState, entry: Entry, body: AttemptEndedBody) -> None:
         state.attempts[found.id] = replace(found, ended_at=at, cause=cause)
 
 
-ATTEMPT: Final = Kind(name="attempt", body=AttemptBody, on_run=_attempt)
+ATTEMPT: Final = Kind(name="attempt", body=AttemptBody, on_run=_started)
 ATTEMPT_ENDED: Final = Kind(name="attempt_ended", body=AttemptEndedBody, on_run=_ended, unknown_means=Means.IGNORE)
 RESUMED: Final = Kind(name="resumed", body=ResumedBody, on_run=_resumed)
 

@@ -151,10 +151,19 @@ def interval(state: RunState, entry: Entry, data: tuple[DataRef, ...], *, at_ste
     )
 
 
-def leave(state: RunState, entry: Entry, fork: Fork | None, *, rollback: str | None) -> None:
-    """Opens the entry's timeline, where it is a new one, as `resumed` and `rolled_back` do. rollback: the one that did it."""
+def leave(
+    state: RunState, entry: Entry, fork: Fork | None, *, rollback: str | None = None, inferred: bool = False
+) -> None:
+    """Opens the entry's timeline, where it is a new one, as `resumed` and `rolled_back` do. rollback: the one that did it.
+
+    inferred: it becomes current only once it has gone on, or somebody says so. Its process may turn out to have gone back
+    further: then it leaves its parent there.
+    """
+    before = state.timelines.get(entry.timeline)
     # A retried entry opens nothing a second time.
-    if fork is None or entry.timeline in state.timelines:
+    if fork is None or before is not None:
+        if fork is not None and before is not None and inferred and before.inferred and _is_further(fork, before.fork):
+            state.timelines[entry.timeline] = replace(before, fork=fork)
         return
     state.timelines[entry.timeline] = Timeline(
         number=entry.timeline,
@@ -163,13 +172,34 @@ def leave(state: RunState, entry: Entry, fork: Fork | None, *, rollback: str | N
         opened_at=entry.recorded_at,
         sequence=entry.sequence,
         rollback=rollback,
+        inferred=inferred,
     )
-    _overtake(state, entry, but=rollback)
+    if not inferred:
+        take_over(state, entry, entry.timeline)
 
 
-def _overtake(state: RunState, entry: Entry, *, but: str | None) -> None:
+def _is_further(fork: Fork, than: Fork | None) -> bool:
+    return than is not None and (fork.step, fork.timeline) < (than.step, than.timeline)
+
+
+def take_over(state: RunState, entry: Entry, number: int) -> None:
+    """Makes a timeline the run's current one, from this entry on."""
+    opened = state.timelines[number]
+    new = replace(opened, current_since=entry.sequence, current_at=entry.recorded_at, ahead=None)
+    state.timelines[number] = new
+    _overtake(state, entry, number, but=opened.rollback)
+
+
+def confirm(state: RunState, number: int) -> None:
+    """Somebody said that the run goes on in this timeline: it is no longer only inferred."""
+    opened = state.timelines.get(number)
+    if opened is not None and opened.inferred:
+        state.timelines[number] = replace(opened, inferred=False)
+
+
+def _overtake(state: RunState, entry: Entry, number: int, *, but: str | None) -> None:
     """Ends the requests that were planned for the timeline that this entry leaves: none of them holds any more."""
-    why = f"the run went on in timeline {entry.timeline}"
+    why = f"the run went on in timeline {number}"
     for request in list(state.rollbacks.values()):
         if request.open and request.id != but:
             state.rollbacks[request.id] = replace(

@@ -28,7 +28,13 @@ class OpenedBody(EntryBody):
 def _opened(state: RunState, entry: Entry, body: OpenedBody) -> None:
     if not state.timelines:
         state.timelines[1] = Timeline(
-            number=1, fork=None, opened_by="opened", opened_at=entry.recorded_at, sequence=entry.sequence
+            number=1,
+            fork=None,
+            opened_by="opened",
+            opened_at=entry.recorded_at,
+            sequence=entry.sequence,
+            current_since=entry.sequence,
+            current_at=entry.recorded_at,
         )
         state.parent, state.parts = body.parent, body.parts or 1
     # An `opened` of a later day adds: each node says where it watches.

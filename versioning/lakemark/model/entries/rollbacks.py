@@ -105,6 +105,7 @@ def _reviewed(state: RunState, entry: Entry, body: RollbackReviewedBody) -> None
 
 def _rolled_back(state: RunState, entry: Entry, body: RolledBackBody) -> None:
     leave(state, entry, body.fork, rollback=body.rollback)
+    state.decided = entry.sequence
     state.intervals.append(interval(state, entry, body.data, at_step=None))
     request = state.rollbacks.get(body.rollback or "")
     if request is not None:

@@ -76,7 +76,11 @@ class Fork(Coded, what="a fork"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """1 has no fork; every other one was opened by a `rolled_back` or `resumed` entry."""
+    """1 has no fork; every other one was opened by a `rolled_back` or `resumed` entry.
+
+    inferred: it was seen in what a process saved, and nobody has said so since. current_since, current_at: the entry by which
+    it became the run's current one; None: it never did. ahead: of one that is in doubt, the step that it alone has saved.
+    """
 
     number: int
     fork: Fork | None
@@ -84,6 +88,10 @@ class Timeline:
     opened_at: datetime
     sequence: int
     rollback: str | None = None
+    inferred: bool = False
+    current_since: int | None = None
+    current_at: datetime | None = None
+    ahead: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +151,7 @@ class RecordState:
     and may go: nothing but this says that a tree of a record may be dropped.
     quarantined_by: `repository@commit` where it follows from a data quarantine; None where the record itself was meant.
     lost: why its last sound replica is gone, until there is one again.
+    ambiguous: nobody can tell which of the run's lives it is of, so it is nobody's newest.
     clock: as `model.clocks` judges it. not_before, not_after: where it holds the instant of one that is suspect.
     Never changed once it is in a `RunState`: the next entry replaces it.
     """
@@ -154,6 +163,7 @@ class RecordState:
     replicas: dict[Place, Replica] = field(default_factory=dict)
     superseded_by: str | None = None
     conflicts_with: str | None = None
+    ambiguous: bool = False
     held: str | None = None
     held_until: datetime | None = None
     quarantined: str | None = None
@@ -185,8 +195,8 @@ class RecordState:
 
     @property
     def stands(self) -> bool:
-        """Whether it may be anybody's `latest`: neither superseded nor in conflict with another."""
-        return self.superseded_by is None and self.conflicts_with is None
+        """Whether it may be anybody's `latest`: neither superseded, nor in conflict with another, nor of a life in doubt."""
+        return self.superseded_by is None and self.conflicts_with is None and not self.ambiguous
 
 
 @dataclass(slots=True, kw_only=True)
@@ -229,7 +239,7 @@ class RunState:
     """Everything the ledger says of one run. Readers treat it as read-only; its ledger folds into it.
 
     unpruned: the sequences of the records that retention did not take. drills: tier -> when a record was last restored from
-    it and proven right.
+    it and proven right. decided: the last entry by which somebody said where the run goes on.
     """
 
     run: str
@@ -248,6 +258,7 @@ class RunState:
     clocks: Clocks = field(default_factory=Clocks)
     parent: str | None = None
     parts: int = 1
+    decided: int = 0
     needs_no: frozenset[str] = frozenset()
     closed: bool = False
     closed_at: datetime | None = None
@@ -301,9 +312,25 @@ class RunState:
 
     @property
     def timeline(self) -> int:
-        """The current timeline: the one opened last."""
-        # Numbers only grow, and each timeline is opened after the one it leaves.
-        return max(self.timelines, default=1)
+        """The current timeline: the one that became so last. One that was only inferred is none until it has gone on."""
+        taken = ((one.current_since, one.number) for one in self.timelines.values() if one.current_since is not None)
+        return max(taken, default=(0, 1))[1]
+
+    @property
+    def next_timeline(self) -> int:
+        """The number of the one that is opened next."""
+        return max(self.timelines, default=0) + 1
+
+    @property
+    def in_doubt(self) -> tuple[Timeline, ...]:
+        """Timelines that were inferred since the current one was opened, or anybody decided: one of them may take over."""
+        current = self.timelines.get(self.timeline)
+        settled = max(self.decided, current.sequence if current is not None else 0)
+        return tuple(
+            one
+            for one in self.timelines.values()
+            if one.inferred and one.current_since is None and one.sequence > settled
+        )
 
     @property
     def interval(self) -> Interval | None:

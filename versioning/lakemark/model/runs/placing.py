@@ -13,12 +13,14 @@ from typing import Final, TypeAlias
 
 from lakemark.model.checkpoints.record import DataRef, Evidence, record_id
 from lakemark.model.ledger.run import Attempt, Fork, Interval, RecordState, RunState
+from lakemark.model.runs.lives import later_of_others
 from lakemark.model.runs.timeline import lineage, segments
 
 _Choice: TypeAlias = tuple[tuple[DataRef, ...], int | None]
 """Data that a process may have had open, and the step at which it began to, where that was said."""
 # Two callbacks write one step within seconds of each other.
 _MOMENT: Final = timedelta(minutes=1)
+_MISSED: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,8 @@ class Save:
     announced: the trainer spooled it; then `attempt`, `data` and `resumed_timeline` are what its process had.
     attempt: of the process, or of the directory it was found in. found: nobody asked for this commit, a sweep saw it.
     newest_mtime: of its files, by this node's clock; None where that clock is simulated, or they are of the future.
+    oldest_mtime: the same, of its heavy files. lying: ids of records that lie in its directory.
+    pass_began: the run's last entry when the pass that found it began. placed: the timeline that it was placed in a moment ago.
     sealed_again: record ids of which it still contains at least one sealed file, unchanged. grown: those of them that it
     has whole, with more.
     beside: record ids whose own files still lie unchanged on this node, under other names.
@@ -44,6 +48,10 @@ class Save:
     directory_timeline: int | None = None
     data: tuple[DataRef, ...] = ()
     newest_mtime: datetime | None = None
+    oldest_mtime: datetime | None = None
+    pass_began: int | None = None
+    lying: frozenset[str] = frozenset()
+    placed: int | None = None
     sealed_again: frozenset[str] = frozenset()
     grown: frozenset[str] = frozenset()
     beside: frozenset[str] = frozenset()
@@ -59,6 +67,7 @@ class Placement:
 
     collides: another record holds the same run, timeline and step with other bytes, and nothing says which is right.
     conflicts: the same in a timeline that was left behind; there both are kept, and this one is nobody's newest.
+    ambiguous: nobody can tell which of the run's lives it is of: it is kept, and nobody's newest.
     """
 
     timeline: int
@@ -69,6 +78,7 @@ class Placement:
     fork: Fork | None = None
     collides: str | None = None
     conflicts: str | None = None
+    ambiguous: bool = False
     why: str = ""
 
 
@@ -77,8 +87,9 @@ def place(state: RunState, save: Save) -> Placement:
 
     The same bytes are the same record. An explicit commit of other bytes collides unless it supersedes. A find of the same
     attempt that only grew supersedes: it was taken too early. One that still holds a sealed file and lost or changed others
-    is another state of that save, and conflicts; so does a second file of one save. Any other find of the same step, or one
-    below what its timeline has, opens a timeline, unless its own was left behind.
+    is another state of that save, and conflicts; so does a second file of one save. What a process saved that somebody
+    started by hand where another life's later steps lie is ambiguous. Any other find of the same step, or one below what an
+    earlier pass recorded and younger than that, opens a timeline, unless its own was left behind.
     """
     # By its process, before anything is compared: the same step may be in several timelines.
     timeline = timeline_of(state, save)
@@ -88,7 +99,8 @@ def place(state: RunState, save: Save) -> Placement:
         why = "these bytes are committed already"
         return Placement(timeline=same.record.timeline, data=data, known=same.record.id, why=why)
     # An explicit commit never opens a timeline: who gives it says where it belongs, or is told that it collides.
-    may_fork = save.found and timeline == state.timeline and not save.adopted and not save.doubtful
+    may_fork = save.found and not save.adopted and not save.doubtful
+    may_fork = may_fork and timeline in {state.timeline, *(one.number for one in state.in_doubt)}
     if not may_fork:
         # Below a fork a step belongs to the parent, whose record of it is the one to compare with.
         timeline = _owner(state, timeline, save.step)
@@ -96,8 +108,22 @@ def place(state: RunState, save: Save) -> Placement:
     # What is older than the run came from none of its steps.
     parent = None if save.adopted else before(state, timeline, save.step)
     placed = Placement(timeline=timeline, parent=parent.record.id if parent else None, data=data)
+    if _ambiguous(state, save, timeline) and not (other is not None and other.record.id in save.sealed_again):
+        return _in_doubt(placed)
+    if other is None and may_fork:
+        if _further_back(state, save, timeline):
+            return _fork(state, placed, save, number=timeline)
+        if _went_back(state, save, timeline):
+            return _fork(state, placed, save)
     if other is None:
-        return _fork(state, placed, save) if may_fork and _went_back(state, save, timeline) else placed
+        return placed
+    return _beside(state, save, placed, other, parent=parent, may_fork=may_fork)
+
+
+def _beside(
+    state: RunState, save: Save, placed: Placement, other: RecordState, *, parent: RecordState | None, may_fork: bool
+) -> Placement:
+    """Where a save goes whose step `other` holds with other bytes."""
     # A file that is still the sealed one shows that this is the same save, going on; a new save of the step replaces them all.
     same_save = other.record.id in save.sealed_again
     grew = same_save and other.record.attempt == save.attempt and other.record.id in save.grown
@@ -125,18 +151,54 @@ def place(state: RunState, save: Save) -> Placement:
 def timeline_of(state: RunState, save: Save) -> int:
     """Of `run.resume` if its process read it, else its attempt's, else its directory's, else the current one.
 
-    A process that went back by itself took its attempt along to the timeline that was opened for it.
+    A process that went back by itself took its attempt along to the timeline that was opened for it; where that is in doubt,
+    what the life that it seemed to leave would have saved next is that one's.
     """
     if save.doubtful:
         # The first of all was left by every other: what is filed there is kept, and never the newest.
         return min(state.timelines, default=state.timeline)
+    if save.placed in state.timelines:
+        return save.placed
     attempt = state.attempts.get(save.attempt or "")
     said, mine = save.resumed_timeline, attempt.timeline if attempt else None
     # `run.resume` was read at the process's start. Its attempt has moved on since, if it went back by itself.
     if mine in state.timelines and any(number == said for number, _ in segments(state, mine)):
         said = mine
     found = next((number for number in (said, mine, save.directory_timeline) if number in state.timelines), None)
-    return state.timeline if found is None else found
+    number = state.timeline if found is None else found
+    doubted = any(one.number == number for one in state.in_doubt)
+    return state.timeline if doubted and _not_of_it(state, save, number) else number
+
+
+def _not_of_it(state: RunState, save: Save, doubted: int) -> bool:
+    """Whether the current life saved it, and not the one that was inferred: nobody may have gone back at all.
+
+    Its files are older than that one's first save, and it is no going back of its own. Or that one only wrote steps anew, as
+    a conversion does, and this is later than the current life's newest: whoever went back would have come by the steps in
+    between.
+    """
+    own = state.by_step.get(doubted, ())
+    if not own:
+        return False
+    _, _, first = min(own, key=lambda row: row[1])
+    if save.newest_mtime is not None and save.newest_mtime < state.records[first].record.saved_at:
+        return not _went_back(state, save, state.timeline)
+    newest = next(lineage(state), None)
+    if newest is None or state.timelines[doubted].ahead is not None:
+        return False
+    if not own[-1][0] < newest.record.step < save.step:
+        return False
+    # It went on since: then the process that seemed to have gone back was none.
+    if newest.sequence > max(sequence for _, sequence, _ in own):
+        return True
+    previous = before(state, state.timeline, newest.record.step)
+    pace = newest.record.step - (previous.record.step if previous is not None else 0)
+    off = abs(save.step - newest.record.step - pace)
+    gap = save.step - own[-1][0]
+    # By the pace of each. That of one that saved a single step is not known: the other's, of which one may have gone unseen.
+    if len(own) > 1:
+        return off < abs(gap - (own[-1][0] - own[-2][0]))
+    return off == 0 and gap > _MISSED * pace
 
 
 def data_of(state: RunState, save: Save) -> tuple[DataRef, ...]:
@@ -284,20 +346,58 @@ def _by_it(state: RunState, save: Save, attempt: Attempt, *, timeline: int) -> b
 def _went_back(state: RunState, save: Save, timeline: int) -> bool:
     """Whether its process was resumed from an older step by itself.
 
-    It saves below where its timeline began, or is of a later attempt than the newest record and saves below that one.
+    It saves below where its timeline began, or below what an earlier pass recorded, and its files are younger than that
+    one's. What one pass finds comes in any order, and is no going back.
     """
     opened = state.timelines.get(timeline)
     # A timeline begins after its fork: whoever saves at or below it went back once more.
     if opened is not None and opened.fork is not None and save.step <= opened.fork.step:
-        return True
+        return _before_its_pass(save, opened.sequence)
     rows = state.by_step.get(timeline)
     # The usual case: the next step.
     if not rows or save.step > rows[-1][0]:
         return False
-    newest = state.attempts.get(state.records[rows[-1][2]].record.attempt or "")
-    mine = state.attempts.get(save.attempt or "")
-    # A later attempt. Saves of the same one come out of order where several are found at once.
-    return newest is not None and mine is not None and mine.sequence > newest.sequence
+    earlier = (state.records[identity] for _, sequence, identity in reversed(rows) if _before_its_pass(save, sequence))
+    newest = next((found for found in earlier if found.stands), None)
+    if newest is None or save.step > newest.record.step:
+        return False
+    if save.oldest_mtime is not None:
+        return save.oldest_mtime > newest.record.saved_at
+    # No file tells the time: a later attempt does. Saves of the same one may have been found late.
+    before, mine = state.attempts.get(newest.record.attempt or ""), state.attempts.get(save.attempt or "")
+    return before is not None and mine is not None and mine.sequence > before.sequence
+
+
+def _further_back(state: RunState, save: Save, timeline: int) -> bool:
+    """Whether the same pass found a later save of its process before, from which it was inferred where that had gone back to."""
+    opened = state.timelines.get(timeline)
+    if opened is None or opened.fork is None or not opened.inferred or _before_its_pass(save, opened.sequence):
+        return False
+    return save.step <= opened.fork.step
+
+
+def _before_its_pass(save: Save, sequence: int) -> bool:
+    return save.pass_began is None or sequence <= save.pass_began
+
+
+def _ambiguous(state: RunState, save: Save, timeline: int) -> bool:
+    """Whether its process may have gone on from another life: started by hand where that one's later steps lay, and lie.
+
+    What a process announces it says itself, and who resumed moved those steps aside.
+    """
+    attempt = state.attempts.get(save.attempt or "")
+    if not save.found or save.announced or attempt is None or attempt.decided_at is not None:
+        return False
+    opened = state.timelines.get(timeline)
+    if timeline != state.timeline or opened is None or opened.fork is None or attempt.sequence < opened.sequence:
+        return False
+    return bool(later_of_others(state, save.lying))
+
+
+def _in_doubt(placed: Placement) -> Placement:
+    data = tuple(replace(ref, evidence=Evidence.AMBIGUOUS) for ref in placed.data)
+    why = "later steps of another life lie there: nobody can tell which one its process went on from"
+    return replace(placed, data=data, ambiguous=True, why=why)
 
 
 def _twice(save: Save, other: RecordState, parent: RecordState | None) -> bool:
@@ -313,13 +413,15 @@ def _twice(save: Save, other: RecordState, parent: RecordState | None) -> bool:
     return abs(save.newest_mtime - saved_at) < took
 
 
-def _fork(state: RunState, placed: Placement, save: Save) -> Placement:
+def _fork(state: RunState, placed: Placement, save: Save, *, number: int | None = None) -> Placement:
+    """number: of a timeline that is open already, and leaves its parent before this save."""
     at = state.records[placed.parent].record if placed.parent else None
-    fork = Fork(timeline=at.timeline if at else placed.timeline, step=at.step if at else -1, record=at.id if at else "")
-    number = max(state.timelines, default=0) + 1
+    opened = state.timelines.get(number or 0)
+    left = opened.fork.timeline if opened is not None and opened.fork is not None else placed.timeline
+    fork = Fork(timeline=at.timeline if at else left, step=at.step if at else -1, record=at.id if at else "")
     back = "begun anew" if at is None else f"gone back to step {at.step}"
     why = f"step {save.step} was saved again by a process that had {back}"
-    return replace(placed, timeline=number, fork=fork, why=why)
+    return replace(placed, timeline=number or state.next_timeline, fork=fork, why=why)
 
 
 def _plain(data: tuple[DataRef, ...]) -> tuple[DataRef, ...]:

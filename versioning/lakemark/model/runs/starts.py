@@ -70,14 +70,17 @@ class Start:
 
 def _ended(state: RunState, attempt: Attempt | None) -> bool:
     """Whether what was decided for it no longer serves: its process saved since, or its record went out of use."""
-    if attempt is None or attempt.record is None:
+    if attempt is None:
+        return False
+    # A rollback since was decided against what the start was given, or had begun in.
+    begun = max(attempt.decided, attempt.sequence)
+    if any(one.rollback is not None and one.sequence > begun for one in state.timelines.values()):
+        return True
+    if attempt.record is None:
         return False
     found = state.records.get(attempt.record)
     # Quarantined or pruned since: no node may go on from it, also not the last one of the start.
     if found is None or not usable(found):
-        return True
-    # A rollback since was decided against what the start was given.
-    if any(one.rollback is not None and one.sequence > attempt.decided for one in state.timelines.values()):
         return True
     # Both: recorded after it, and written after it. What lay there before, and was found late, is no sign of a process.
     return any(

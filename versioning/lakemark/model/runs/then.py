@@ -8,7 +8,7 @@ from itertools import accumulate, takewhile
 
 from lakemark.model.ledger.clocks import TOLERANCE
 from lakemark.model.ledger.moments import Sure, held
-from lakemark.model.ledger.run import RecordState, RunState, Timeline
+from lakemark.model.ledger.run import RecordState, RunState
 from lakemark.model.runs.timeline import lineage, usable
 from lakemark.model.values.wording import instant
 
@@ -16,13 +16,18 @@ from lakemark.model.values.wording import instant
 def known_then(state: RunState, at: datetime) -> RecordState | None:
     """The newest record as the ledger had it at `at`: the timeline of then, and only what had been recorded."""
     around = _Around(state) if len(state.timelines) > 1 else None
-    opened = [(one.number, around.opened_at(one) if around else one.opened_at) for one in state.timelines.values()]
-    open_then = [number for number, opened_at in opened if opened_at <= at]
+    taken = [
+        (one.current_since, one.number)
+        for one in state.timelines.values()
+        if one.current_since is not None and one.current_at is not None
+        if (around.at(one.current_since, one.current_at) if around else one.current_at) <= at
+    ]
     # The run did not exist then.
-    if not open_then:
+    if not taken:
         return None
+    _, current = max(taken)
     # Recorded, not saved: a save that was committed later was known to nobody at that time.
-    known = (found for found in lineage(state, max(open_then)) if found.known_at <= at and usable(found, at=at))
+    known = (found for found in lineage(state, current) if found.known_at <= at and usable(found, at=at))
     return next(known, None)
 
 
@@ -68,9 +73,9 @@ class _Around:
         at = bisect_right(self._sequences, sequence)
         return self._after[at] if at < len(self._after) else None
 
-    def opened_at(self, timeline: Timeline) -> datetime:
-        """When it was opened; held up to the next right entry where its clock contradicts those around it, as records are."""
-        told, before, after = timeline.opened_at, self.before(timeline.sequence), self.after(timeline.sequence)
+    def at(self, sequence: int, told: datetime) -> datetime:
+        """When the entry `sequence` was written, which says `told`: held up to the next right entry where its clock contradicts those around it, as records are."""
+        before, after = self.before(sequence), self.after(sequence)
         fell = before is not None and told < before - TOLERANCE
         jumped = after is not None and told > after + TOLERANCE
         return after or held(told, before, None) if fell or jumped else told

@@ -59,6 +59,8 @@ def why_not(found: RecordState) -> str:
         reasons.append(f"it is quarantined: {found.quarantined}")
     if found.conflicts_with is not None:
         reasons.append(f"it is in conflict with {found.conflicts_with[:12]}")
+    if found.ambiguous:
+        reasons.append("nobody can tell which life it is of")
     return "; ".join(reasons) or ", ".join(found.record.gaps) or "gaps that nobody named"
 
 

@@ -14,11 +14,13 @@ from lakemark.model.entries.reads import RestoredBody
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.measures import told
 from lakemark.model.ledger.run import Cause, Fork, RecordState, RunState
+from lakemark.model.runs.lives import other_lives
 from lakemark.model.runs.starts import Start
 from lakemark.model.runs.timeline import latest, lineage, usable
 from lakemark.model.values.canonical import JSON
 from lakemark.model.values.names import printable
 from lakemark.ports import Baked, Directory, Pointer, Site, Verdict
+from lakemark.services.back.lives import left_aside, require_decided, with_ways
 from lakemark.services.back.newer_records import PassedOver, newer, passed_over, require_no_suspect, reread, why_not
 from lakemark.services.back.older import require_answered
 from lakemark.services.back.prepare_directory import Arranged, arrange, require_can_arrange
@@ -40,7 +42,7 @@ class Resumed:
     """path: the checkpoint in the run's directory. moved_aside: where later and other steps went.
 
     pointers: the framework's own, where they had to be changed. baked: places in files that are wrong now.
-    passed_over: every newer record of the lineage, with why. accepted: gaps of this one, accepted.
+    passed_over: every newer record of the lineage, and of what was moved aside, with why. accepted: gaps of this one, accepted.
     uncommitted: later whole saves of which nothing is kept, as somebody said that it may go on without them.
     """
 
@@ -81,7 +83,8 @@ def resume(
     of whole saves that could not be committed, and that it goes on without. because: why the attempt before ended.
 
     Raises NotFound, Refused (an older record where approval is required, gaps nobody accepted, data that is gone, a later
-    whole save that is no record), Usage, NoReplica, Conflict.
+    whole save that is no record, a timeline that was only inferred where newer steps would be moved aside for it), Usage,
+    NoReplica, Conflict.
     """
     begun = site.seconds()
     require_words(without, option="--without")
@@ -102,6 +105,8 @@ def resume(
         )
         tell_restored(site, found, body)
     interval = state.interval
+    named = {one.found.record.id for one in decision.passed_over}
+    aside = tuple(left_aside(site, state, found, arranged.moved, to=to, named=named))
     return Resumed(
         found=found,
         timeline=decision.timeline,
@@ -114,10 +119,16 @@ def resume(
         roles=roles_of(site.ledger.manifest(run, found.record.id), committed(site, found).notes or ()),
         pointers=arranged.pointers,
         baked=arranged.baked,
-        passed_over=decision.passed_over,
+        # Who named the record knows that he passes over others; how to have them back is said all the same.
+        passed_over=(*decision.passed_over, *aside) if record is None else decision.passed_over,
         accepted=found.record.gaps,
         uncommitted=left,
-        notes=(*unfollowed(state, found, record), *(one.said for one in left), *arranged.notes),
+        notes=(
+            *unfollowed(state, found, record),
+            *(one.said for one in left),
+            *arranged.notes,
+            *(f"step {one.found.record.step} was moved aside: {one.why}" for one in aside if record is not None),
+        ),
     )
 
 
@@ -156,7 +167,9 @@ def _decide(
     found = decided(site, state, attempt=attempt, record=record, to=to, without=without, without_steps=steps)
     require_answered(site, state, found, to=to, without=steps)
     left = require_committed(site, state, found, to=to, saves=saves, without=steps)
-    left_behind = passed_over(state, found) if record is None else ()
+    left_behind = with_ways(site, state, passed_over(state, found), to=to) if record is None else ()
+    if record is None and not _is_decided(state, attempt):
+        require_decided(site, state, found, lives(state, without), to=to)
     aside = aside_of(to, run=run, start=start, attempt=attempt)
     # Before the decision: what no node can bring must not be what every start of this job goes by.
     require_can_arrange(site, state, found, to=to, aside=aside)
@@ -232,9 +245,12 @@ def decided(
         )
     _require_accepted(found, {*without, *state.needs_no}, to=to)
     last = latest(state)
-    if last is not None and last.record.id != record and site.policies.approval.required:
+    # Between lives of which nobody decided one there is nothing to go back from.
+    chosen = other_lives(state) and record in {one.record.id for one in lives(state, without).values()}
+    if last is not None and last.record.id != record and not chosen and site.policies.approval.required:
+        older = "is older than" if found.record.step <= last.record.step else "is of another life than"
         raise Refused(
-            f"{state.run}@{found.record.step} is older than the newest record, {last.record.step}",
+            f"{state.run}@{found.record.step} {older} the newest record, {last.record.step}",
             advice=f"lakemark rollback request {state.run} --to id:{record} --reason '…'",
         )
     return found
@@ -273,8 +289,21 @@ def newest_resumable(state: RunState, *, without: Collection[str] = (), to: Path
     )
 
 
-def _good(state: RunState, without: Collection[str]) -> RecordState | None:
-    return next((found for found in lineage(state) if _reachable(found) and not _unaccepted(found, without)), None)
+def lives(state: RunState, without: Collection[str] = ()) -> dict[int, RecordState]:
+    """Of each timeline that the run may go on in, as nobody decided yet, what it would go on from."""
+    without = {*without, *state.needs_no}
+    good = ((number, _good(state, without, number)) for number in (state.timeline, *other_lives(state)))
+    return {number: found for number, found in good if found is not None}
+
+
+def _is_decided(state: RunState, attempt: str) -> bool:
+    before = state.attempts.get(attempt)
+    return before is not None and before.record is not None
+
+
+def _good(state: RunState, without: Collection[str], timeline: int | None = None) -> RecordState | None:
+    found = (one for one in lineage(state, timeline) if _reachable(one) and not _unaccepted(one, without))
+    return next(found, None)
 
 
 def lying_there(site: Site, to: Path, step: int) -> str | None:
@@ -359,13 +388,13 @@ def _append(site: Site, run: str, found: RecordState, *, attempt: str, job: str 
         require_writable(state)
         if attempt in state.attempts and state.attempts[attempt].record is not None:
             return None
-        newest = next(lineage(state), None)
-        # Going on from the newest record is no going back: its timeline goes on.
-        fork = None
-        timeline = state.timeline
+        # Going on from the newest record is no going back: its timeline goes on, be it in doubt until now.
+        doubted = (one.number for one in state.in_doubt if one.number == found.record.timeline)
+        timeline, fork = next(doubted, state.timeline), None
+        newest = next(lineage(state, timeline), None)
         # Decided on the state it is appended to: another node's save may have come in between.
-        if newest is not None and newest.record.id != found.record.id and newest.record.step >= found.record.step:
-            timeline = max(state.timelines, default=0) + 1
+        if newest is None or newest.record.id != found.record.id:
+            timeline = state.next_timeline
             at = found.record
             fork = Fork(timeline=at.timeline, step=at.step, record=at.id)
         interval = state.interval

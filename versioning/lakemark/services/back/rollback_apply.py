@@ -152,7 +152,7 @@ def _append(site: Site, standing: RollbackState, made: RollbackPlan, *, where: P
         # It may have been refused since it was looked at, which takes the approval back.
         if site.policies.approval.required and still(state.rollbacks, standing.id, what="rollback").state != "approved":
             raise Refused(f"{standing.id} is not approved", advice="lakemark rollback show " + standing.id)
-        number = max(state.timelines, default=0) + 1
+        number = state.next_timeline
         body = RolledBackBody(
             rollback=standing.id,
             fork=_fork(state, made),

@@ -112,12 +112,21 @@ def uncommitted(site: Site, state: RunState, found: RecordState, *, to: Path, sa
         step = saves.steps.get(path)
         if step is not None and step > found.record.step:
             yield Uncommitted(path=path, step=step, why=str(error), advice=error.advice)
-    strange = list(site.recogniser.find(to, skip=lambda paths: known(site, paths))) if site.files.exists(to) else []
-    strange = without_older(site, state, strange, to=to)
-    for one in later_than(site, state, found, strange, native=_native(site, state, found, strange, to=to)):
+    for one in later_there(site, state, found, to=to, unknown=True):
         whole = one.verdict is Verdict.COMPLETE and one.step is not None
         if whole and one.step is not None and one.path not in errors and one.path not in judged:
             yield Uncommitted(path=one.path, step=one.step, why="nobody committed it")
+
+
+def later_there(site: Site, state: RunState, found: RecordState, *, to: Path, unknown: bool = False) -> list[Found]:
+    """What lies in `to` of later steps than `found`. unknown: only what is of no record."""
+
+    def skip(paths: Sequence[Path]) -> bool:
+        return unknown and known(site, paths)
+
+    finds = list(site.recogniser.find(to, skip=skip)) if site.files.exists(to) else []
+    finds = without_older(site, state, finds, to=to)
+    return later_than(site, state, found, finds, native=_native(site, state, found, finds, to=to))
 
 
 def _native(site: Site, state: RunState, found: RecordState, finds: Sequence[Found], *, to: Path) -> Found | None:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from lakemark.model.ledger.entry import Means
 from lakemark.model.ledger.run import RecordState, RunState
+from lakemark.model.runs.lives import newest_of_lives
 from lakemark.model.runs.timeline import latest
 from lakemark.model.values.instants import later
 from lakemark.model.values.wording import ago
@@ -142,6 +143,7 @@ def problems_of(state: RunState, rules: Rules) -> Iterator[Problem]:
     standing = [found for found in state.live() if found.stands]
     yield from _recovery_point(state, rules)
     yield from _directory(state, rules)
+    yield from _lives(state, rules)
     yield from _replicas(state, list(state.live()))
     yield from _refused(state)
     yield from _unsafe(state, standing, rules)
@@ -336,6 +338,32 @@ def _directory(state: RunState, rules: Rules) -> Iterator[Problem]:
     what = f"the directory of {state.run}, {where}, is not there, or can't be read: its saves can't be found"
     advice = f"Mount it, or say where they go now: `lakemark run open {state.run} --watch DIR`."
     yield Problem(colour=colour, what=what, next=advice)
+
+
+def _lives(state: RunState, rules: Rules) -> Iterator[Problem]:
+    """Timelines that were only inferred, until somebody says which one goes on; saves of which nobody can tell whose they are."""
+    if state.closed:
+        return
+    where = rules.directories.get(state.run, "DIR")
+    current = state.timelines.get(state.timeline)
+    lives = newest_of_lives(state)
+    choices = ", or ".join(
+        f"lakemark resume {state.run} --to {where} --record id:{found.record.id[:12]}"
+        for _, found in sorted(lives.items())
+    )
+    for one in (*state.in_doubt, *((current,) if current is not None and current.inferred else ())):
+        found = lives.get(one.number)
+        step = f", at step {found.record.step}" if found is not None else ""
+        goes_on = "it goes on" if one is current else f"timeline {state.timeline} stays current"
+        what = f"a process of {state.run} seems to have gone back by itself: timeline {one.number}{step} is inferred; {goes_on}"
+        advice = f"If it is right, leave it; to say which one goes on, before the next start: {choices}"
+        yield Problem(colour=AMBER, what=what, since=one.opened_at, next=advice)
+    ambiguous = [found for found in state.live() if found.ambiguous and found.sequence > state.decided]
+    if ambiguous:
+        steps = ", ".join(str(found.record.step) for found in ambiguous[-_TROUBLES:])
+        what = f"nobody can tell which life of {state.run} saved step {steps}: later steps of another one lay there"
+        advice = f"Stop the trainer, then: lakemark resume {state.run} --to {where}; it names what it moves aside."
+        yield Problem(colour=AMBER, what=what, since=ambiguous[0].recorded_at, next=advice)
 
 
 def _replicas(state: RunState, records: Iterable[RecordState]) -> Iterator[Problem]:

@@ -388,7 +388,7 @@ def _run_and_timeline(site: Site, record: Record) -> None:
         _append(site, record.run, OPENED.draft(body, timeline=1), f"recovered:opened:{record.run}")
         state = site.ledger.run(record.run)
     parent = state.records.get(record.parent or "")
-    for number in range(state.timeline + 1, record.timeline + 1):
+    for number in range(state.next_timeline, record.timeline + 1):
         fork = _fork(parent, number)
         draft = RESUMED.draft(
             ResumedBody(record=fork.record or None, fork=fork, inferred=True, recovered=True),

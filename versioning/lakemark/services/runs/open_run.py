@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from lakemark.model.entries.attempts import ATTEMPT, AttemptBody
 from lakemark.model.entries.opened import OPENED, OpenedBody
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import RunState
+from lakemark.model.runs.lives import later_of_others
 from lakemark.model.runs.starts import Start
 from lakemark.model.runs.whose import Owner
 from lakemark.model.values.canonical import JSON
@@ -22,7 +23,7 @@ from lakemark.services.data import pins
 from lakemark.services.directories import bind, bound, directories
 from lakemark.services.ledger import opened, require_writable
 from lakemark.services.saves.commit import Commit
-from lakemark.services.saves.find import commit_directory, find_of
+from lakemark.services.saves.find import commit_directory, find_of, lying_in
 from lakemark.services.saves.outcomes import Saves, take
 from lakemark.services.saves.roles import require_words
 from lakemark.services.tiers.unshare import unshare
@@ -56,7 +57,8 @@ class Opening:
 class Opened:
     """pins: one for each of `data`, in its order. older: saves in its directories that are older than the run, not taken.
 
-    adopted: of those that were taken. not_adopted: (path, why) of those that could not be.
+    adopted: of those that were taken. not_adopted: (path, why) of those that could not be. notes: what a person should know
+    before the trainer starts.
     """
 
     run: str
@@ -68,6 +70,7 @@ class Opened:
     older: tuple[Left, ...] = ()
     adopted: tuple[Record, ...] = ()
     not_adopted: tuple[tuple[Path, str], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def open_run(site: Site, asked: Opening) -> Opened:
@@ -104,11 +107,13 @@ def open_run(site: Site, asked: Opening) -> Opened:
         if told != data:
             # Somebody opened it faster: all processes of a run read one commit.
             data, made = told, _kept(site, asked, told, known=True)
-    attempt = _attempt(site, asked)
+    watched = directories_of(site, asked)
+    where = goes_on_in(site, site.ledger.run(asked.run), watched)
+    attempt = _attempt(site, asked, where)
     # After the attempt's entry: a trainer that reads the file names an attempt that the ledger knows.
     run_file = write_run_file(site, asked.run, attempt=attempt)
     saves, older = Saves(), list[Left]()
-    for watch in _directories(site, asked):
+    for watch in watched:
         _bind(site, asked.run, watch, attempt)
         older.extend(_older(site, asked, watch, saves))
     if not asked.repin:
@@ -125,7 +130,47 @@ def open_run(site: Site, asked: Opening) -> Opened:
         older=tuple(older),
         adopted=tuple(done.record for done in saves.committed),
         not_adopted=(*((path, str(error)) for path, error in saves.failed), *saves.incomplete),
+        notes=where.notes,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoesOn:
+    """The timeline that a trainer which starts now goes on in. notes: that it may load another life's steps, and what to do."""
+
+    timeline: int
+    notes: tuple[str, ...] = ()
+
+
+def goes_on_in(site: Site, state: RunState, watched: Sequence[Path]) -> GoesOn:
+    """By what lies where it saves: a trainer that is started by hand goes on from the newest step that it finds there.
+
+    In the current timeline; in one that was only inferred where its saves lie there, and nothing later of another.
+    """
+    # Of a run that never went back nothing else can lie there.
+    if len(state.timelines) < 2:  # noqa: PLR2004 - the first alone
+        return GoesOn(timeline=max(state.timeline, 1))
+    lying = {path: lying_in(site, path) for path in watched if site.files.exists(path)}
+    for one in state.in_doubt:
+        if any(_is_of(site, state, path, ids, number=one.number) for path, ids in lying.items()):
+            return GoesOn(timeline=one.number)
+    notes: list[str] = []
+    for path, ids in lying.items():
+        steps = sorted({found.record.step for found in later_of_others(state, ids)})
+        if steps:
+            notes.append(
+                f"step {', '.join(map(str, steps))} of another life lies in {path}, and a trainer may load it: "
+                f"lakemark resume {state.run} --to {path} first; what is saved without that is nobody's newest"
+            )
+    return GoesOn(timeline=state.timeline, notes=tuple(notes))
+
+
+def _is_of(site: Site, state: RunState, path: Path, ids: Collection[str], *, number: int) -> bool:
+    """Whether the newest that lies in a directory is of the timeline in doubt, and saves there were taken for its own."""
+    bound = site.journal.directory(path)
+    known = [state.records[one].record for one in ids if one in state.records]
+    newest = max(known, key=lambda record: record.step, default=None)
+    return bound is not None and bound.timeline == number and newest is not None and newest.timeline == number
 
 
 def _kept(site: Site, asked: Opening, data: Sequence[DataRef], *, known: bool) -> tuple[MadePin, ...]:
@@ -306,7 +351,7 @@ def _append_opened(site: Site, asked: Opening, data: tuple[DataRef, ...], *, bef
     return () if interval is None else interval.data
 
 
-def _attempt(site: Site, asked: Opening) -> str:
+def _attempt(site: Site, asked: Opening, where: GoesOn) -> str:
     """A re-pin goes on in the running attempt: the process that asks for it has the old data open until it re-reads."""
     state = site.ledger.run(asked.run)
     if asked.repin and state.attempt is not None:
@@ -322,8 +367,10 @@ def _attempt(site: Site, asked: Opening) -> str:
             job=asked.job,
             directory=str(asked.watch) if asked.watch else None,
             data=interval.data if interval else (),
+            in_doubt=bool(where.notes),
         )
-        return ATTEMPT.draft(body, timeline=state.timeline)
+        doubted = any(one.number == where.timeline for one in state.in_doubt)
+        return ATTEMPT.draft(body, timeline=where.timeline if doubted else state.timeline)
 
     # By the attempt: every node of one start of a job appends it, and it is one.
     site.ledger.append(asked.run, decide, site.stamp(f"attempt:{attempt}"))
@@ -331,7 +378,7 @@ def _attempt(site: Site, asked: Opening) -> str:
     return attempt
 
 
-def _directories(site: Site, asked: Opening) -> list[Path]:
+def directories_of(site: Site, asked: Opening) -> list[Path]:
     """Where this attempt's saves will be found: the named one, else all of the run's on this node that are its own still.
 
     A re-pin goes on in the running attempt, whose directories are bound to it.

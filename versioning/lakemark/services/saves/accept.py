@@ -30,6 +30,8 @@ from lakemark.services.saves.to_commit import Commit, ToCommit
 
 GENERIC: Final = "generic"
 _SHOWN: Final = 3
+# A file is heavy that has at least the tenth part of the largest one's bytes.
+_HEAVY: Final = 10
 _AGAIN: Final = "Let the trainer finish and commit it again; the next `lakemark sweep` does so too."
 
 
@@ -57,7 +59,8 @@ class Taken:
     """landed: with the judgement in its manifest. notes: what a person should know of it, a sentence each.
 
     metrics: what its framework wrote of the step. landed_seconds: how long it took to come to hot, files' quiet included.
-    written_at: by its files; None where they can't tell: also where they claim to be of the future.
+    written_at: by its files; None where they can't tell: also where they claim to be of the future. begun_at: the same, by the
+    oldest of its heavy files: small ones are copied along from elsewhere.
     made_at: as its trainer announced, else by its files. pointed: links and lines beside it that name a step, by form.
     members: as it was found.
     """
@@ -67,6 +70,7 @@ class Taken:
     metrics: Mapping[str, float]
     landed_seconds: float
     written_at: datetime | None
+    begun_at: datetime | None
     made_at: datetime | None
     pointed: Mapping[str, str]
     members: tuple[Path, ...]
@@ -159,10 +163,18 @@ def land(site: Site, save: ToCommit, judged: Judged) -> Taken:
         metrics=found.metrics,
         landed_seconds=seconds,
         written_at=written_at,
+        begun_at=None if written_at is None else _begun(landed),
         made_at=asked.spooled.saved_at if asked.spooled is not None else written_at,
         pointed=found.pointed,
         members=found.members,
     )
+
+
+def _begun(landed: Landed) -> datetime:
+    """When the oldest of its heavy files was last written."""
+    largest = max((one.size_bytes for one in landed.taken), default=0)
+    heavy = (one.mtime_ns for one in landed.taken if one.size_bytes * _HEAVY >= largest)
+    return datetime.fromtimestamp(min(heavy, default=0) / 1e9, UTC) if landed.taken else landed.newest_mtime
 
 
 def _judged_manifest(save: ToCommit, judged: Judged, manifest: Manifest) -> Manifest:

@@ -174,7 +174,7 @@ def _append(site: Site, save: ToCommit, claim: Claim, taken: Taken) -> bool | No
         content=record.content,
         announced=True,
         attempt=record.attempt,
-        resumed_timeline=placement.timeline,
+        placed=placement.timeline,
         data=placement.data,
         supersede=save.asked.supersede or placement.supersedes is not None,
     )
@@ -186,6 +186,9 @@ def _append(site: Site, save: ToCommit, claim: Claim, taken: Taken) -> bool | No
         if record.id in state.records:
             return None
         _require_open(state, taken.made_at)
+        # Somebody went back since: which of the lives it is of is another question now.
+        if len(state.timelines) != claim.timelines:
+            return None
         # `again` is no find: the record that a find is in conflict with, it collides with.
         now = place(state, again)
         if (now.timeline, now.supersedes, now.collides) != wanted:

@@ -95,6 +95,7 @@ def commit_run(site: Site, state: RunState, saves: Saves, *, looks: Looks | None
 
     looks: earlier ones of this process, so that directories in which nothing changed are not read again.
     """
+    saves.began = state.sequence
     try:
         commit_announced(site, state.run, saves, inside=own_directories(site, state))
     except LakemarkError as error:
@@ -121,8 +122,9 @@ def _after_close(state: RunState | Outline) -> Mark:
 
 def commit_directory(site: Site, run: str, directory: Path) -> Saves:
     """The same for the announced saves of one run and one directory of it; answers what came of them."""
-    saves = Saves()
-    commit_announced(site, run, saves, inside=[*own_directories(site, site.ledger.run(run)), directory])
+    saves, state = Saves(), site.ledger.run(run)
+    saves.began = state.sequence
+    commit_announced(site, run, saves, inside=[*own_directories(site, state), directory])
     if is_looked_through(site, site.ledger.run(run), directory):
         _directory(site, run, directory, saves)
     return saves
@@ -243,6 +245,14 @@ def _note_waiting(site: Site, run: str, saves: Saves) -> None:
         saves.failed.append((place_of(site.home, run), error))
 
 
+def lying_in(site: Site, directory: Path) -> frozenset[str]:
+    """Ids of the records that lie in the directory, by what the node knows of their files."""
+    looked = Looked()
+    look = _Look(site=site, state=None, looked=looked, lost=())
+    list(site.recogniser.find(directory, skip=look.skip, unreadable=look.unreadable))
+    return frozenset(record for _, record in looked.passed_over)
+
+
 def _directory(site: Site, run: str, directory: Path, saves: Saves, *, looks: Looks | None = None) -> None:
     if _is_another_s(site, run, directory):
         return
@@ -257,11 +267,12 @@ def _directory(site: Site, run: str, directory: Path, saves: Saves, *, looks: Lo
     whole = [one for one in found if one.verdict is Verdict.COMPLETE]
     # What was announced was judged a moment ago, by more than its files: it is not judged again without that.
     tried = {path for path, _ in (*saves.incomplete, *saves.failed)}
-    mine = Saves()
+    mine = Saves(began=saves.began)
+    lying = frozenset(record for _, record in looked.passed_over)
     dropped, following = _after(whole)
     for one in whole:
         if one.step is not None and not one.rolling and one.path not in tried:
-            asked = Commit(path=one.path, run=run, step=one.step, found=True, directory=directory)
+            asked = Commit(path=one.path, run=run, step=one.step, found=True, directory=directory, lying=lying)
             asked = replace(asked, dropped=dropped[one.path], later=following[one.path])
             take_found(site, asked, one, mine)
     # After those with a step: what they are copies of may have become a record just now.

@@ -30,7 +30,7 @@ def commit_announced(site: Site, run: str, saves: Saves, *, inside: Sequence[Pat
     for one in overtaken:
         _overtaken(site, run, one, saves)
     for save in told:
-        mine = Saves()
+        mine = Saves(began=saves.began)
         _commit(site, run, save, mine, why=why_not[save.spooled.file], inside=inside)
         saves.extend(mine)
         # Not before what they said is durable.
@@ -149,7 +149,7 @@ def _overwritten(site: Site, run: str, spooled: Spooled, saves: Saves, *, said: 
     if found.step is None or found.counted:
         saves.incomplete.append((path, f"{said}, and what lies there now does not say its step"))
         return
-    mine = Saves()
+    mine = Saves(began=saves.began)
     directory = next((one for one in inside if one in path.parents), path.parent)
     asked = Commit(path=path, run=run, step=found.step, found=True, directory=directory, notes=(said,))
     take_found(site, asked, found, mine)

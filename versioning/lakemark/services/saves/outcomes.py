@@ -25,7 +25,7 @@ class Saves:
     unreadable: directories that can't be looked into, with why. unsteady: those of `incomplete` that looked whole and were
     being written. passed_over: (path, record) of what is known already, unread.
     left: whole, and not taken because of whose it is.
-    steps: of what is in `failed` and `incomplete`, where it is known.
+    steps: of what is in `failed` and `incomplete`, where it is known. began: the run's last entry when the pass began.
     """
 
     committed: list[Committed] = field(default_factory=list)
@@ -38,10 +38,11 @@ class Saves:
     passed_over: list[tuple[Path, str]] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
     steps: dict[Path, int] = field(default_factory=dict)
+    began: int | None = None
 
     def extend(self, more: Self) -> None:
         """With what became of other saves."""
-        for name in (one.name for one in fields(self) if one.name != "steps"):
+        for name in (one.name for one in fields(self) if one.name not in ("steps", "began")):
             getattr(self, name).extend(getattr(more, name))
         self.steps |= more.steps
 
@@ -49,7 +50,7 @@ class Saves:
 def take(site: Site, asked: Commit, saves: Saves) -> None:
     """Commits it; `saves` gets what came of it."""
     try:
-        done = commit(site, asked)
+        done = commit(site, replace(asked, pass_began=saves.began))
         if done.copy is not None:
             told = whose(Lying(step=asked.step, written_at=None, same=done.copy), (), (), Seat(run=asked.run))
             saves.left.append(Left(path=asked.path, run=asked.run, step=asked.step, whose=told))

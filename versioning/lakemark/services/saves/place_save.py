@@ -36,13 +36,15 @@ from lakemark.services.saves.to_commit import ToCommit
 class Claim:
     """What the entry of a save is to say. record: `known`'s, where these very bytes are a record already.
 
-    body: of the entry. Hot keeps it as well, for whoever finishes what a crash left.
+    body: of the entry. Hot keeps it as well, for whoever finishes what a crash left. timelines: how many the run had: where it
+    has more by now, the save may go elsewhere.
     """
 
     placement: Placement
     record: Record
     body: CommittedBody
     known: RecordState | None
+    timelines: int = 0
 
 
 def place_save(site: Site, save: ToCommit, taken: Taken) -> Claim:
@@ -57,7 +59,7 @@ def place_save(site: Site, save: ToCommit, taken: Taken) -> Claim:
         )
     if placement.fork is not None:
         save = _with_timeline(site, save, as_save, placement, fork=placement.fork)
-        placement = place(save.state, replace(as_save, resumed_timeline=placement.timeline))
+        placement = place(save.state, replace(as_save, placed=placement.timeline))
     return _claim(site, save, taken, placement)
 
 
@@ -109,6 +111,7 @@ def _as_save(site: Site, save: ToCommit, taken: Taken) -> Save:
         save.as_save(),
         content=taken.landed.manifest.content,
         newest_mtime=taken.written_at,
+        oldest_mtime=taken.begun_at,
         sealed_again=sealed,
         grown=frozenset(_grown(site, save, taken, sealed)),
         beside=_beside(site, save),
@@ -182,6 +185,7 @@ def _claim(site: Site, save: ToCommit, taken: Taken, placement: Placement) -> Cl
         record=_record(site, save, taken, placement) if known is None else known.record,
         body=_body(site, save, taken, placement),
         known=known,
+        timelines=len(save.state.timelines),
     )
 
 
@@ -228,6 +232,7 @@ def _body(site: Site, save: ToCommit, taken: Taken, placement: Placement) -> Com
         attempt=save.attempt,
         supersedes=placement.supersedes,
         conflicts_with=placement.conflicts,
+        ambiguous=placement.ambiguous,
         tier=site.hot.name,
         node=site.node,
         linked=taken.landed.linked,

@@ -21,7 +21,8 @@ class Commit:
 
     quiet_seconds: how long its files must not have changed; None: the site's rule (0 where it was announced or asked for).
     dropped: roles that the saves after it lack as well: the trainer no longer keeps them, so this one lost nothing.
-    later: where the next save that was found beside it lies; empty where none was.
+    later: where the next save that was found beside it lies; empty where none was. pass_began: the run's last entry when the
+    pass that found it began. lying: ids of the records that lie in its directory.
     notes: what a person should know of it besides. whose: as it was told of a find, by its files and its directory; None: not
     asked. adopted: somebody said that it is the run's, though it is older.
     """
@@ -38,6 +39,8 @@ class Commit:
     quiet_seconds: float | None = None
     dropped: frozenset[str] = frozenset()
     later: tuple[Path, ...] = ()
+    pass_began: int | None = None
+    lying: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     whose: Whose | None = None
     adopted: bool = False
@@ -104,6 +107,8 @@ class ToCommit:
             adopted=asked.adopted,
             dated=asked.whose is None or asked.whose.dated,
             doubtful=self.doubtful,
+            pass_began=asked.pass_began,
+            lying=asked.lying,
         )
 
     def twin_of_another_attempt(self, content: str) -> RecordState | None:
