@@ -79,6 +79,7 @@ def record_view(found: RecordState, context: Context) -> dict[str, JSON]:
         "supersedes": record.supersedes,
         "superseded_by": found.superseded_by,
         "conflicts_with": found.conflicts_with,
+        "ambiguous": found.ambiguous,
         "held": found.held,
         "quarantined": found.quarantined,
         "pruned": None if found.pruned is None else list(found.pruned),

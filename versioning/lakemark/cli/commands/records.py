@@ -221,6 +221,7 @@ def marks(found: RecordState) -> str:
     words = [
         ("superseded", found.superseded_by),
         ("in conflict", found.conflicts_with),
+        ("ambiguous", found.ambiguous),
         ("held", found.held),
         ("quarantined", found.quarantined),
         ("pruned", found.pruned),

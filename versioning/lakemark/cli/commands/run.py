@@ -385,7 +385,13 @@ def _run_lines(
         ]
     )
     rows = [
-        (one["timeline"], _fork_text(one["fork"]), one["opened_by"], told(one["opened_at"]), one["records"])
+        (
+            one["timeline"],
+            _fork_text(one["fork"]),
+            f"{one['opened_by']}, inferred" if one["inferred"] else one["opened_by"],
+            told(one["opened_at"]),
+            one["records"],
+        )
         for one in timelines
     ]
     pinned = [

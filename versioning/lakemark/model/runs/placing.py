@@ -107,7 +107,9 @@ def place(state: RunState, save: Save) -> Placement:
     other = standing(state, timeline, save.step)
     # What is older than the run came from none of its steps.
     parent = None if save.adopted else before(state, timeline, save.step)
-    placed = Placement(timeline=timeline, parent=parent.record.id if parent else None, data=data)
+    # Where the first timeline is still the current one, what is filed there for want of a better place must not be its newest.
+    unknown = save.doubtful and timeline == state.timeline
+    placed = Placement(timeline=timeline, parent=parent.record.id if parent else None, data=data, ambiguous=unknown)
     if _ambiguous(state, save, timeline) and not (other is not None and other.record.id in save.sealed_again):
         return _in_doubt(placed)
     if other is None and may_fork:
