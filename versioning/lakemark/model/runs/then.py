@@ -74,7 +74,10 @@ class _Around:
         return self._after[at] if at < len(self._after) else None
 
     def at(self, sequence: int, told: datetime) -> datetime:
-        """When the entry `sequence` was written, which says `told`: held up to the next right entry where its clock contradicts those around it, as records are."""
+        """When the entry `sequence` was written, which says `told`.
+
+        Held up to the next right entry where its clock contradicts those around it, as records are.
+        """
         before, after = self.before(sequence), self.after(sequence)
         fell = before is not None and told < before - TOLERANCE
         jumped = after is not None and told > after + TOLERANCE
