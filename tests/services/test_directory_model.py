@@ -25,7 +25,7 @@ _SURE = {Evidence.DECLARED, Evidence.OPENED, Evidence.READ}
 
 @dataclass(frozen=True)
 class Wrote:
-    """Who wrote these bytes. process: of which run's attempt; None: nobody's whom lakemark knows."""
+    """Which run's attempt wrote these bytes, reading which data; None: nobody whom lakemark knows."""
 
     run: str | None
     attempt: str | None
