@@ -156,6 +156,17 @@ def test_samples_that_are_numbered_one_after_the_other_are_no_checkpoints(tmp_pa
     assert [step for _, step in verdicts(tmp_path).values()] == [7, 20]
 
 
+@pytest.mark.parametrize("steps", [(1, 2, 3), (1000, 2000, 2001)])
+def test_a_trainer_s_states_are_no_samples_though_their_numbers_follow_one_another(tmp_path, steps):
+    """As a job that is told to end saves once more, a step after its last save."""
+    for step in steps:
+        save(tmp_path / f"gpt_{step}.pt", torch_zip(("model", "optimizer")))
+    assert [one.step for one in RECOGNISER.find(tmp_path)] == [*steps]
+    for step in steps:
+        save(tmp_path / f"gpt_{step}.pt", torch_zip(("image", "label")))
+    assert verdicts(tmp_path) == {}
+
+
 def test_files_of_one_step_are_one_checkpoint(tmp_path):
     for name in ("model-100.pt", "optimizer-100.pt", "model-200.pt", "optimizer-200.pt"):
         save(tmp_path / name, b"pickle")

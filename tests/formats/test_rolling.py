@@ -66,9 +66,18 @@ def test_fairseq_s_last_alone(tmp_path):
 def test_without_optimizer_or_step_it_is_no_save_by_itself(tmp_path, name):
     counted_by_the_optimizer = torch_zip(values={"model": {"w": 1}, "optimizer": {"state": {"step": 7}}})
     weights = torch_zip(values={"model": {"w": 1}, "step": 5})
-    for content in (torch_zip(("w",)), loop("ten"), weights, counted_by_the_optimizer, b"\x80\x02text"):
+    for content in (torch_zip(("w",)), weights, b"\x80\x02text"):
         save(tmp_path / name, content)
-        assert [row for row in rows(tmp_path).values() if row[0] == "complete"] == []
+        assert rows(tmp_path) == {}
+    # A whole state of a step that nobody knows is told of: else nobody would learn that it is kept nowhere.
+    for content in (loop("ten"), counted_by_the_optimizer):
+        save(tmp_path / name, content)
+        assert rows(tmp_path) == {name: ("complete", None)}
+    # Beside named steps it is the newest of these, or a copy.
+    save(tmp_path / "model_50.pt", loop(50))
+    assert {name: row for name, row in rows(tmp_path).items() if row[0] == "complete"} == {
+        "model_50.pt": ("complete", 50)
+    }
 
 
 def test_far_from_where_the_search_begins_such_names_are_anybody_s(tmp_path):

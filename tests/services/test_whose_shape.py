@@ -235,11 +235,25 @@ def test_who_names_a_file_and_a_step_means_it(yard):
     yard.commit(plain, 100)
     assert yard.steps() == [100]
     (yard.out / "latest").symlink_to("latest.pt")
-    with pytest.raises(Incomplete, match="is pointer"):
+    with pytest.raises(Incomplete, match="is pointer") as refused:
         yard.commit(yard.out / "latest", 200)
+    assert f"lakemark commit '{plain}' --run {RUN} --step 200" in str(refused.value.advice)
     cut = save(yard.out / "best.pt", torch_zip(("model",))[:-30])
     with pytest.raises(Incomplete, match="is pointer"):
         yard.commit(cut, 200)
+
+
+@pytest.mark.parametrize("name", ["last.pt", "ckpt.pt"])
+def test_the_only_file_of_a_loop_that_says_no_step_is_amber_until_somebody_says_it(yard, name):
+    yard.open()
+    path = save(yard.out / name, torch_zip(("model", "optimizer")))
+    assert yard.sweep().incomplete == [(path, "step unknown")]
+    (problem,) = problems_of_stepless(RUN, noted(yard.site(), RUN))
+    assert (problem.colour, str(path) in problem.what) == (AMBER, True)
+    yard.commit(path, 100)
+    assert yard.steps() == [100]
+    assert yard.sweep().incomplete == []
+    assert noted(yard.site(), RUN) == ()
 
 
 def test_a_whole_save_of_no_known_step_is_amber(yard):

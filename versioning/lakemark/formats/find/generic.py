@@ -106,13 +106,14 @@ class GenericFamily:
     def loose(self, folder: Folder) -> Iterator[Loose]:
         first = folder.depth == 0
         steps: dict[int, list[str]] = defaultdict(list)
-        for name, step in numbered.of_files(folder.files, folder.name, first=first).items():
+        trained = partial(rolling.trained, folder)
+        for name, step in numbered.of_files(folder.files, folder.name, first=first, trained=trained).items():
             steps[step].append(name)
         for step, names in sorted(steps.items()):
             yield _set(folder, step, names)
         for name in folder.files:
             meant = _meant(name) if "tmp" in name or name.startswith("temp") or name.endswith(_ENDS) else None
-            if meant is not None and numbered.of_files((meant,), folder.name, first=first):
+            if meant is not None and numbered.of_files((meant,), folder.name, first=first, trained=trained):
                 yield Loose(
                     path=folder.path / name, names=(name,), judge=partial(_file, folder, name), step=_step(name)
                 )
@@ -121,7 +122,7 @@ class GenericFamily:
             yield from (_one(folder, name) for name in folder.files if _POINTER.fullmatch(name) or _marks(name))
         elif folder.depth <= _NEAR:
             # The only thing that a loop writes, over and over again: then its header must say that it is one.
-            yield from (_one(folder, name) for name in folder.files if rolling.is_state(folder, name))
+            yield from (_one(folder, name, alone=True) for name in folder.files if rolling.is_state(folder, name))
 
     def anything(self, path: Path) -> Found:
         """A directory or file of any name may be a checkpoint; its step is then None."""
@@ -251,7 +252,8 @@ def _broken(folder: Folder, name: str) -> str | None:
     return headers.broken(folder, name) if os.path.splitext(name)[1].lower() in _READ else None  # noqa: PTH122 - a name
 
 
-def _file(folder: Folder, name: str) -> Found:
+def _file(folder: Folder, name: str, *, alone: bool = False) -> Found:
+    """alone: nothing beside it is named by a step, so that it is no copy of what is."""
     path, kind, step = folder.path / name, folder.kinds.get(name, NameKind.OTHER), numbered.of_file(name)
     if _unfinished(name):
         return _found(path, _step(name), Verdict.TEMPORARY, _SAYS_UNFINISHED)
@@ -261,7 +263,7 @@ def _file(folder: Folder, name: str) -> Found:
         return _found(path, step, Verdict.INCOMPLETE, "neither a file nor a directory")
     # `best_model_100.pt` says its step and is a checkpoint.
     if step is None and (_POINTER.fullmatch(name) or rolling.NAMES.fullmatch(name)):
-        return _pointer(folder, name) if _TEXT.fullmatch(name) else _rolling(folder, name)
+        return _pointer(folder, name) if _TEXT.fullmatch(name) else _rolling(folder, name, alone=alone)
     if _marks(name):
         return _found(path, _marked(name), Verdict.MARKER, "its name says that something else is whole")
     broken = _broken(folder, name)
@@ -271,8 +273,11 @@ def _file(folder: Folder, name: str) -> Found:
     return _told(folder, _found(path, step, Verdict.COMPLETE, why), [name])
 
 
-def _rolling(folder: Folder, name: str) -> Found:
-    """What each save is written over: a save where its header says a step, else told of, and taken where a person means it."""
+def _rolling(folder: Folder, name: str, *, alone: bool) -> Found:
+    """What each save is written over: a save where its header says a step, else told of, and taken where a person means it.
+
+    Alone it is a save of a step that nobody knows: what every look passes over is kept nowhere, and has to be said.
+    """
     broken = _broken(folder, name)
     if broken:
         return _found(folder.path / name, None, Verdict.POINTER, broken)
@@ -280,6 +285,8 @@ def _rolling(folder: Folder, name: str) -> Found:
     if not rolling.is_state(folder, name):
         return named
     step = rolling.step_inside(folder, name)
+    if step is None:
+        return replace(named, verdict=Verdict.COMPLETE, why="a whole file that says no step") if alone else named
     return replace(
         named, step=step, verdict=Verdict.COMPLETE, why=f"a whole file that says step {step} itself", rolling=True
     )
@@ -307,9 +314,9 @@ def _files(folder: Folder, step: int, names: Sequence[str]) -> Found:
     return whole if problems else _told(folder, whole, names)
 
 
-def _one(folder: Folder, name: str) -> Loose:
+def _one(folder: Folder, name: str, *, alone: bool = False) -> Loose:
     step = numbered.of_file(name) if _POINTER.fullmatch(name) else _marked(name)
-    return Loose(path=folder.path / name, names=(name,), judge=partial(_file, folder, name), step=step)
+    return Loose(path=folder.path / name, names=(name,), judge=partial(_file, folder, name, alone=alone), step=step)
 
 
 def _pointer(folder: Folder, name: str) -> Found:

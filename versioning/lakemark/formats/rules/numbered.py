@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from lakemark.formats.rules.unfinished import before_renaming
@@ -77,10 +77,11 @@ def of_file(name: str) -> int | None:
     return None if _SHARD.fullmatch(stem) or _NO_STEP.fullmatch(stem) else int(match["step"])
 
 
-def of_files(names: Iterable[str], folder: str, *, first: bool) -> dict[str, int]:
+def of_files(names: Iterable[str], folder: str, *, first: bool, trained: Callable[[str], bool]) -> dict[str, int]:
     """Name -> step of those that are checkpoints. first: they lie where the search began.
 
-    Files without a word that speaks of a model are samples of data where their numbers follow one another.
+    Files without a word that speaks of a model are samples of data where their numbers follow one another, unless the last of
+    them is `trained`: says in its header that it is a trainer's state. A job that is told to end saves one step after a step.
     """
     likely = [name for name in names if name.endswith(_FILES)]
     steps = {name: step for name in likely if (step := of_file(name)) is not None}
@@ -94,8 +95,9 @@ def of_files(names: Iterable[str], folder: str, *, first: bool) -> dict[str, int
     spoken = {name for name in steps if saves or _STATE.search(name.lower())}
     silent = {name: step for name, step in steps.items() if name not in spoken}
     numbers = set(silent.values())
-    # Nobody saves at each step and says of no file what it is.
-    samples = any(number + 1 in numbers for number in numbers)
+    # Nobody saves at each step and says of no file what it is. One is read: there may be a million.
+    follow = any(number + 1 in numbers for number in numbers)
+    samples = follow and not (first and trained(max(silent, key=silent.__getitem__)))
     if samples or not first:
         return {name: step for name, step in steps.items() if name in spoken}
     return {name: step for name, step in steps.items() if name in spoken or not name.endswith(_NEED_A_WORD)}

@@ -37,12 +37,13 @@ def step_inside(folder: Folder, name: str) -> int | None:
 
 
 def is_state(folder: Folder, name: str) -> bool:
-    """Whether a file of such a name is a trainer's state that says its step: weights and optimizer."""
-    if NAMES.fullmatch(name) is None:
-        return False
-    return {Role.WEIGHTS.value, Role.OPTIMIZER.value} <= told(folder, [name]).present and step_inside(
-        folder, name
-    ) is not None
+    """Whether a file of such a name is a trainer's state: weights and optimizer. It need not say its step."""
+    return NAMES.fullmatch(name) is not None and trained(folder, name)
+
+
+def trained(folder: Folder, name: str) -> bool:
+    """Whether a file of any name has the keys of weights and of an optimizer, as only a trainer writes them together."""
+    return {Role.WEIGHTS.value, Role.OPTIMIZER.value} <= told(folder, [name]).present
 
 
 def only_ones(found: Sequence[Found], steps: Iterable[int | None]) -> list[Found]:

@@ -13,7 +13,7 @@ from lakemark.formats.readers import headers
 from lakemark.formats.readers.folder import Folder
 from lakemark.formats.readers.torch_file import told
 from lakemark.formats.roles import BESIDE_WEIGHTS, EVERYTHING, of_file, of_key
-from lakemark.formats.rules import numbered, sets
+from lakemark.formats.rules import numbered, rolling, sets
 from lakemark.formats.rules.family import Loose, OfFiles, found
 from lakemark.model.checkpoints.manifest import Role
 from lakemark.ports import Found
@@ -41,7 +41,8 @@ class TorchFiles(OfFiles):
         if folder.suffixes.isdisjoint(_SUFFIXES):
             return
         steps: dict[int, list[str]] = defaultdict(list)
-        for name, step in numbered.of_files(folder.files, folder.name, first=folder.depth == 0).items():
+        first, trained = folder.depth == 0, partial(rolling.trained, folder)
+        for name, step in numbered.of_files(folder.files, folder.name, first=first, trained=trained).items():
             steps[step].append(name)
         # `model_100_rank_1.pt` ends with no step, so the strict rule passes it over: it is added to the step that it names.
         others = _of_ranks(folder, steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -260,12 +261,20 @@ def _require_whole(asked: Commit, found: Found) -> None:
     if found.verdict is not Verdict.COMPLETE and asked.spooled is None:
         raise Incomplete(
             f"{quoted(str(asked.path))} is {found.verdict}: {found.why}",
-            advice="Commit it when the trainer has finished it.",
+            advice=_what_it_names(asked, found) or "Commit it when the trainer has finished it.",
         )
     if asked.spooled is not None and not asked.finished and found.verdict is Verdict.INCOMPLETE:
         raise Incomplete(f"{quoted(str(asked.path))}: {found.why}", advice=_AGAIN)
     if asked.found and asked.spooled is None and found.step != asked.step:
         raise Incomplete(f"{quoted(str(asked.path))} was step {asked.step} and is {found.step} now", advice=_AGAIN)
+
+
+def _what_it_names(asked: Commit, found: Found) -> str | None:
+    """What to commit instead of a link or a text that names a checkpoint: no trainer will ever finish that one."""
+    if found.verdict is not Verdict.POINTER or not found.target:
+        return None
+    target = os.path.normpath(asked.path.parent / found.target)
+    return f"Commit what it names: lakemark commit {quoted(target)} --run {asked.run} --step {asked.step}"
 
 
 def _require_counting(site: Site, save: ToCommit, found: Found) -> None:
