@@ -3,7 +3,7 @@
 import pytest
 
 from lakemark.model.runs.timeline import latest
-from tests.formats.builders import save
+from tests.formats.builders import save, torch_zip
 from tests.services.on_disk import RUN, Yard
 
 RANKS = tuple(f"model_rank_{rank}.bin" for rank in range(4))
@@ -75,6 +75,21 @@ def test_a_person_s_commit_is_taken_and_told(trained):
     made = trained.commit(write(trained, 3, "model.bin", "optim.bin"), 3)
     assert made.new
     assert "it lacks ema.bin, which every earlier save of this attempt has" in made.notes
+
+
+@pytest.mark.parametrize("suffix", ["pt", "bin"])
+def test_a_person_s_commit_of_fewer_ranks_is_taken_and_told(yard, suffix):
+    yard.open()
+    for step in (1, 2):
+        for rank in range(4):
+            save(yard.out / f"step-{step}/model_rank_{rank}.{suffix}", torch_zip(("model",)))
+    yard.sweep()
+    for rank in range(3):
+        save(yard.out / f"step-3/model_rank_{rank}.{suffix}", torch_zip(("model",)))
+    assert yard.sweep().committed == []
+    made = yard.commit(yard.out / "step-3", 3)
+    assert f"it lacks 1 of model_rank_#.{suffix}, which every earlier save of this attempt has" in made.notes
+    assert yard.steps() == [1, 2, 3]
 
 
 def test_another_start_may_write_fewer(trained):

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from lakemark.errors import Refused
+from lakemark.errors import NotFound, Refused
 from lakemark.services.back.resume import resume
 from lakemark.services.health.saves import problems_of_refused, problems_without_record
 from lakemark.services.health.status import RED, Rules
@@ -65,6 +65,21 @@ def test_resume_refuses_to_go_below_a_whole_save_that_can_t_be_committed(world, 
     assert raised.value.advice.endswith(f"lakemark resume {RUN} --to {OUT} --without-step 200")
     assert world.kinds() == before
     assert files(world.disk, OUT / "step-200") == expected
+    mend(world)
+    assert resume(world.site(), RUN, to=OUT, job="7").found.record.step == 200
+
+
+@pytest.mark.parametrize(("lack", "mend"), LACKING, ids=["no room", "away", "another disk"])
+def test_resume_names_a_save_that_can_t_be_committed_where_there_is_no_record(world, lack, mend):
+    """A trainer that is told that there is nothing starts anew, and writes over it."""
+    world.open()
+    world.save(200)
+    world.clock.wait(minutes=1)
+    lack(world)
+    with pytest.raises(Refused, match="no record to resume from, and step 200 lies there and is not committed"):
+        resume(world.site(), RUN, to=OUT, job="7")
+    with pytest.raises(NotFound):
+        resume(world.site(), RUN, to=OUT, job="7", without_steps=[200])
     mend(world)
     assert resume(world.site(), RUN, to=OUT, job="7").found.record.step == 200
 

@@ -36,6 +36,7 @@ class Found:
     ranks: name of a per-rank set of files -> how many ranks it has. ranks_told: its own headers say how many model and data
     ranks there are, and it has them. unfinished: temporary files inside it.
     counted: its framework names no step, and `step` is the number of the save, report or epoch.
+    fewer: all that is against it is that files of ranks are fewer than of the step beside it.
     unlisted: nothing in it says which files it has: no index, no marker written last, no count.
     metrics: what its framework itself wrote of that very step, in names or texts.
     target: what a pointer names, as it is written there. notes: findings that do not change the verdict.
@@ -60,6 +61,7 @@ class Found:
     ranks_told: bool = False
     unfinished: tuple[str, ...] = ()
     counted: bool = False
+    fewer: bool = False
     unlisted: bool = False
     target: str | None = None
     notes: tuple[str, ...] = ()

@@ -297,7 +297,8 @@ class _Beside:
         # The next step is just as short: the run goes on so, and it is noted only.
         if at + 1 < len(beside) and self._counts(beside[at + 1]) == mine:
             return replace(found, notes=(*found.notes, why))
-        return replace(found, verdict=Verdict.INCOMPLETE, why=why, notes=(*found.notes, why))
+        fewer = bool(at) and sets.gone(mine, other) is None
+        return replace(found, verdict=Verdict.INCOMPLETE, why=why, notes=(*found.notes, why), fewer=fewer)
 
     def _counts(self, one: _Candidate) -> dict[str, int]:
         if one.path not in self._counted:

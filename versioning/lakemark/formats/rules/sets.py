@@ -137,9 +137,9 @@ def short(now: Mapping[str, int], before: Mapping[str, int]) -> str | None:
     A hole at the end shows in no other way. Where there are several sets and each has the same new number, the run goes on
     with fewer ranks; a single set that shrank can't be told from one that is still being written.
     """
-    gone = next((name for name in _STAY if name in before and name not in now), None)
-    if gone is not None:
-        return f"no {gone}, which the step before has"
+    lacks = gone(now, before)
+    if lacks is not None:
+        return f"no {lacks}, which the step before has"
     shared = [name for name in now if name in before]
     less = [name for name in shared if now[name] < before[name]]
     # One set of two that shrank is the one still being written.
@@ -147,6 +147,11 @@ def short(now: Mapping[str, int], before: Mapping[str, int]) -> str | None:
         return None
     worst = less[0]
     return f"{worst} for {now[worst]} of {before[worst]} ranks, as the step before has"
+
+
+def gone(now: Mapping[str, int], before: Mapping[str, int]) -> str | None:
+    """A set that the step before has, that no trainer stops to write, and of which there is nothing."""
+    return next((name for name in _STAY if name in before and name not in now), None)
 
 
 def fewer(what: str, counts: Sequence[int], at: int) -> str | None:

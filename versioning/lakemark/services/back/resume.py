@@ -25,7 +25,7 @@ from lakemark.services.back.newer_records import PassedOver, newer, passed_over,
 from lakemark.services.back.older import require_answered
 from lakemark.services.back.prepare_directory import Arranged, arrange, require_can_arrange
 from lakemark.services.back.restore import tell_restored
-from lakemark.services.back.uncommitted import Uncommitted, require_committed
+from lakemark.services.back.uncommitted import Uncommitted, require_committed, require_none_left
 from lakemark.services.data.pins import require_data
 from lakemark.services.directories import bind
 from lakemark.services.ledger import committed, opened, recorded, require_writable, still
@@ -164,7 +164,12 @@ def _decide(
     require_data(site, state)
     attempt = new_attempt(state, start)
     state = _reread(site, state, record=record, without=without)
-    found = decided(site, state, attempt=attempt, record=record, to=to, without=without, without_steps=steps)
+    try:
+        found = decided(site, state, attempt=attempt, record=record, to=to, without=without, without_steps=steps)
+    except NotFound:
+        if record is None:
+            require_none_left(run, to=to, saves=saves, without=steps)
+        raise
     require_answered(site, state, found, to=to, without=steps)
     left = require_committed(site, state, found, to=to, saves=saves, without=steps)
     left_behind = with_ways(site, state, passed_over(state, found), to=to) if record is None else ()

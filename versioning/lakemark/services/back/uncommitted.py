@@ -56,6 +56,21 @@ def require_committed(
     )
 
 
+def require_none_left(run: str, *, to: Path, saves: Saves, without: Collection[int]) -> None:
+    """Where there is no record: a trainer that is told so starts anew, over a save that is nowhere else. Raises Refused."""
+    errors = dict((*saves.unsteady, *saves.failed))
+    steps = {path: saves.steps[path] for path in errors if path in saves.steps and saves.steps[path] not in without}
+    if not steps:
+        return
+    last = max(steps, key=lambda path: steps[path])
+    raise Refused(
+        f"{run} has no record to resume from, and step {steps[last]} lies there and is not committed: "
+        f"{quoted(str(last))}: {errors[last]}",
+        advice=f"{errors[last].advice or 'Commit it: lakemark sweep.'} "
+        f"To start anew, let the trainer save into another directory than {quoted(str(to))}.",
+    )
+
+
 def foresee(
     site: Site, state: RunState, found: RecordState, *, to: Path, without: Collection[int]
 ) -> tuple[tuple[Found, ...], tuple[Uncommitted, ...]]:

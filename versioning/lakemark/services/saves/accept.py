@@ -239,8 +239,15 @@ def _require_all(site: Site, asked: Commit) -> None:
 
 
 def _meant(site: Site, asked: Commit, found: Found) -> Found:
-    """Who names a file and a step means it, also where its name is one of whatever is newest. Not a link, nor a text."""
-    named = not asked.found and asked.spooled is None and found.verdict is Verdict.POINTER and not found.target
+    """Who names a file and a step means it, also where its name is one of whatever is newest. Not a link, nor a text.
+
+    Nor does it wait then that files of ranks are fewer than beside it, where nothing else tells how many there should be.
+    """
+    if asked.found or asked.spooled is not None:
+        return found
+    if found.fewer and found.framework == GENERIC:
+        return replace(found, verdict=Verdict.COMPLETE)
+    named = found.verdict is Verdict.POINTER and not found.target
     if not named or not (found.present or found.possible) or not site.files.identities(asked.path):
         return found
     return replace(found, verdict=Verdict.COMPLETE, why="named by whoever commits it")
