@@ -113,10 +113,24 @@ def require_data(site: Site, state: RunState) -> None:
             continue
         try:
             data.resolve(ref.repository, ref.commit)
+            _require_pin(site, data, ref, run=state.run)
         except (NotFound, DataGone) as error:
             raise data_gone(state.run, ref, error) from error
         except LakemarkError:
             continue
+
+
+def _require_pin(site: Site, data: DataPins, ref: DataRef, *, run: str) -> None:
+    """Makes the pin again that the data should have, where it is gone. Raises NotFound where its commit is, too.
+
+    A server keeps commits in mind: of a repository that was made anew it may go on naming the old ones for minutes. Its
+    branches it reads anew.
+    """
+    pin = site.ledger.site().pin_of(ref.repository, ref.commit)
+    if pin is None or pin.state != "pinned":
+        return
+    if data.pin_strength(ref.repository, ref.commit, branch=pin.branch) is Strength.NONE:
+        keep(site, ref.repository, ref.commit, run=run)
 
 
 def data_gone(run: str, ref: DataRef, error: LakemarkError) -> Refused:
