@@ -50,7 +50,7 @@ def told(world):
     return file.timeline, file.resume["step"]
 
 
-# Q85: begun again at 0, without a command of ours.
+# Begun again at 0, without a command of ours.
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_opened_where_the_others_lie_the_current_one_goes_on(began_anew):
     assert (opened.timeline, began_anew.state().timeline) == (1, 1)
 
 
-# Q84: old steps are written anew while later ones stand.
+# Old steps are written anew while later ones stand.
 
 
 @pytest.mark.parametrize("converted", [(10,), (30,), (10, 20, 30), (30, 20, 10), (20, 10)])
@@ -238,7 +238,7 @@ def test_the_life_that_was_never_left_goes_on_after_it(world, announce):
     assert len(world.state().timelines) == 2
 
 
-# Q122: rolled back, then started by hand.
+# Rolled back, then started by hand.
 
 
 @pytest.fixture
