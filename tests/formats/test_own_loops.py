@@ -40,6 +40,8 @@ FOLDERS = {
     "safetensors, state.npz": {"model.safetensors": tensors("w"), "state.npz": npz("optimizer", "step")},
     "safetensors, optim.safetensors": {"model.safetensors": tensors("w"), "optim.safetensors": tensors("exp_avg.w")},
     "safetensors, optimizer.json": {"model.safetensors": tensors("w"), "optimizer.json": b'{"lr": 0.1}'},
+    "safetensors, optimizer.dat": {"model.safetensors": tensors("w"), "optimizer.dat": b"x"},
+    "safetensors, optimizer.zst": {"model.safetensors": tensors("w"), "optimizer.zst": b"x"},
     "shards, optim.pt": {
         "model-00001-of-00002.safetensors": tensors("a"),
         "model-00002-of-00002.safetensors": tensors("b"),
@@ -84,7 +86,7 @@ def test_files_of_one_step_do_so_too(tmp_path, layout):
     assert {"weights", "optimizer"} <= set(one.present)
 
 
-UNTOLD = ("training.pt", "extra.bin", "misc.npz", "blob.npy", "stuff.msgpack", "things.pkl")
+UNTOLD = ("training.pt", "extra.bin", "misc.npz", "blob.npy", "stuff.msgpack", "things.pkl", "blob.dat", "adam.state")
 
 
 @pytest.mark.parametrize("name", UNTOLD)
@@ -109,7 +111,8 @@ def test_an_export_with_texts_beside_it_is_weights_only_still(tmp_path):
     save(tmp_path / "step-7/model.safetensors", tensors("w"))
     for name in ("config.json", "tokenizer.json", "eval_results.json", "all_results.json"):
         as_json(tmp_path / "step-7" / name, {})
-    save(tmp_path / "step-7/README.md")
+    for name in ("README.md", "merges.txt", "tokenizer.model", "spiece.model", "optimizer.md"):
+        save(tmp_path / "step-7" / name)
     save(tmp_path / "step-7/training_args.bin", torch_zip(("lr",)))
     one = only(tmp_path)
     assert (one.framework, one.resumable) == ("safetensors", False)

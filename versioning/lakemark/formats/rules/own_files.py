@@ -16,12 +16,15 @@ from lakemark.formats.readers import member_names
 from lakemark.formats.readers.folder import Folder
 from lakemark.formats.readers.torch_file import told
 from lakemark.formats.roles import BESIDE_WEIGHTS, EVERYTHING, of_file, of_names
+from lakemark.formats.rules.numbered import is_text
 from lakemark.model.checkpoints.manifest import Role
 
 _TORCH: Final = (".pt", ".pth", ".bin", ".ckpt", ".pth.tar", ".pkl")
 _ARRAYS: Final = ".npz"
 _SAFE: Final = ".safetensors"
-_UNREAD: Final = (".npy", ".msgpack", ".h5", ".hdf5", ".pickle", ".joblib", ".dill", ".ckpt.zst", ".pt.zst")
+_UNREAD: Final = (
+    ".npy", ".msgpack", ".h5", ".hdf5", ".pickle", ".joblib", ".dill", ".ckpt.zst", ".pt.zst", ".dat", ".state", ".opt", ".optim"
+)  # fmt: skip
 """Formats of state of which no header says what is in it."""
 _JSON: Final = ".json"
 # Not `LICENSE`, nor what a file is called that is somebody's pointer.
@@ -58,14 +61,19 @@ def is_beside_a_model(name: str) -> bool:
     """Whether a file that no library wrote beside its model may hold what else training needs."""
     if name.endswith((_JSON, _SAFE)):
         return of_file(name) in BESIDE_WEIGHTS
-    return name.endswith((*_TORCH, *_UNREAD, _ARRAYS))
+    return name.endswith((*_TORCH, *_UNREAD, _ARRAYS)) or _is_named(name)
 
 
 def is_own(name: str) -> bool:
     """Whether a file is of a format that people save state in, by its ending; of JSON also by its name."""
     if name.endswith(_JSON):
         return of_file(name) not in (None, Role.CONFIG)
-    return name.endswith((*_TORCH, *_UNREAD, _ARRAYS, _SAFE)) or _BARE.fullmatch(name) is not None
+    return name.endswith((*_TORCH, *_UNREAD, _ARRAYS, _SAFE)) or _is_named(name) or _BARE.fullmatch(name) is not None
+
+
+def _is_named(name: str) -> bool:
+    """Whether it says of itself what only training needs, in whatever format: `optimizer.zst`. Not a text about it."""
+    return of_file(name) in BESIDE_WEIGHTS and not is_text(name)
 
 
 def look(folder: Folder, names: Iterable[str]) -> OwnFiles:
