@@ -196,3 +196,20 @@ def test_a_recovery_that_ends_with_a_violation_says_what_is_next(trained):
     assert ["lakemark verify RUN@STEP --repair" in one for one in done.json["next"]] == [True]
     for words in (("ledger", "recover"), ("verify", "--invariants")):
         assert "lakemark verify RUN@STEP --repair" in trained(*words).out
+
+
+def test_a_resume_before_there_is_a_record_is_foreseen(cli):
+    cli.ok("run", "open", "r1", "--watch", cli.home / "out")
+    asked = ("resume", "r1", "--to", "out", "--without", "scheduler", "rng")
+    for more in (("--dry-run",), ()):
+        assert cli.fails(*asked, *more)["exit_code"] == 3
+    path = cli.save(100)
+    (path / "outside").symlink_to("/etc/hostname")
+    for more in (("--dry-run",), ()):
+        error = cli.fails(*asked, *more)
+        assert (error["exit_code"], "step 100 lies there and is not committed" in error["message"]) == (7, True)
+    (path / "outside").unlink()
+    said = cli.ok(*asked, "--dry-run")["would"]
+    assert said[0].endswith("as r1@100 first")
+    assert cli.ok("ls", "r1")["records"] == []
+    assert cli.ok(*asked)["step"] == 100

@@ -6,7 +6,7 @@ import errno
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import Parameter
 
@@ -15,7 +15,7 @@ from lakemark.cli.options import Whole, absolute, is_directory, require_kept
 from lakemark.cli.output import pairs, plain
 from lakemark.cli.session import Answer, Session, session, would
 from lakemark.cli.watchable import require_watchable
-from lakemark.errors import Refused, Usage, quoted
+from lakemark.errors import NotFound, Refused, Usage, quoted
 from lakemark.model.ledger.run import Cause, RecordState
 from lakemark.model.runs.starts import Start
 from lakemark.model.views import data_view
@@ -179,6 +179,9 @@ def _lines(done: Resumed) -> list[str]:
     return [*pairs(rows), *map(plain, role_lines(done.roles))]
 
 
+_FROM_THESE: Final = "resume from the newest of these that training can go on from"
+
+
 def _would_resume(
     here: Session,
     run: str,
@@ -192,7 +195,7 @@ def _would_resume(
     from lakemark.services.back.lives import require_decided
     from lakemark.services.back.prepare_directory import foreseen
     from lakemark.services.back.resume import decided, lives, unfollowed
-    from lakemark.services.back.uncommitted import foresee
+    from lakemark.services.back.uncommitted import foresee, foresee_first
     from lakemark.services.runs.open_run import new_attempt
     from lakemark.services.saves.layout import aside_of
     from lakemark.services.saves.roles import require_words
@@ -202,17 +205,24 @@ def _would_resume(
     here.require_sound()
     state = here.site.ledger.run(run)
     attempt = new_attempt(state, start)
-    found = decided(here.site, state, attempt=attempt, record=record, to=to, without=roles, without_steps=steps)
+    try:
+        found = decided(here.site, state, attempt=attempt, record=record, to=to, without=roles, without_steps=steps)
+    except NotFound:
+        taken = foresee_first(here.site, state, to=to, without=steps) if record is None else ()
+        if not taken:
+            raise
+        said = [f"commit {path} as {run}@{step} first" for path, step in taken]
+        return would(*said, _FROM_THESE, f"write {here.site.run_file(run)}", record=None, step=None)
     before = state.attempts.get(attempt)
     if record is None and (before is None or before.record is None):
         require_decided(here.site, state, found, lives(state, roles), to=to)
-    taken, left = foresee(here.site, state, found, to=to, without=steps)
-    said = [f"commit {one.path} as {run}@{one.step} first" for one in taken]
+    first, left = foresee(here.site, state, found, to=to, without=steps)
+    said = [f"commit {one.path} as {run}@{one.step} first" for one in first]
     said += [f"go on although {one.said}" for one in left]
     said += [f"mind: {one}" for one in unfollowed(state, found, record)]
     # Which of them it will be shows only when they are sealed: roles are read from the sealed files.
-    if taken and record is None:
-        said.append("resume from the newest of these that training can go on from")
+    if first and record is None:
+        said.append(_FROM_THESE)
     else:
         said.append(f"resume from {shown(found)}")
         said += [f"mind: {one}" for one in _of_world(here, found, world)]

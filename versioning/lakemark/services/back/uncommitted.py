@@ -101,6 +101,24 @@ def foresee(
     return tuple(one for one, _ in taken), left
 
 
+def foresee_first(site: Site, state: RunState, *, to: Path, without: Collection[int]) -> tuple[tuple[Path, int], ...]:
+    """The same of a run that has nothing to go on from yet: the saves in `to` that a resume would commit, path and step.
+
+    Raises Refused as `require_none_left` does.
+    """
+    looked = site.files.exists(to) and is_looked_through(site, state, to)
+    finds = list(site.recogniser.find(to, skip=lambda paths: known(site, paths))) if looked else []
+    finds = without_older(site, state, finds, to=to)
+    whole = [(one, one.step) for one in finds if one.verdict is Verdict.COMPLETE and one.step is not None]
+    saves = Saves(steps={one.path: step for one, step in whole})
+    saves.failed.extend((one.path, error) for one, _ in whole if (error := _not_kept(site, one)) is not None)
+    refused = {path for path, _ in saves.failed}
+    taken = tuple((one.path, step) for one, step in whole if one.path not in refused)
+    if not taken:
+        require_none_left(state.run, to=to, saves=saves, without=without)
+    return taken
+
+
 def _not_kept(site: Site, one: Found) -> LakemarkError | None:
     """What would keep it from being taken, as far as that is told without reading it."""
     try:
