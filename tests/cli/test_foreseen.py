@@ -213,3 +213,19 @@ def test_a_resume_before_there_is_a_record_is_foreseen(cli):
     assert said[0].endswith("as r1@100 first")
     assert cli.ok("ls", "r1")["records"] == []
     assert cli.ok(*asked)["step"] == 100
+
+
+def test_a_close_says_what_it_took_and_what_is_not_whole(trained):
+    trained.save(500)
+    cut = trained.home / "out" / "checkpoint-600"
+    cut.mkdir()
+    (cut / "trainer_state.json").write_text('{"global_step": 600}')
+    (cut / "model.safetensors.index.json").write_text('{"weight_map": {"w": "model-00001-of-00002.safetensors"}}')
+    (cut / "config.json").write_text("{}")
+    done = trained("run", "close", "r1", "--reason", "over", "--json")
+    assert done.code == 0
+    assert [trained.ok("show", f"id:{one}")["step"] for one in done.json["committed"]] == [500]
+    assert [one["path"] for one in done.json["incomplete"]] == [str(cut)]
+    assert f"{cut} is not committed: " in done.err
+    again = trained("run", "close", "r1", "--reason", "over", "--json")
+    assert (again.json["committed"], again.json["incomplete"], again.err) == ([], [], "")

@@ -17,7 +17,8 @@ from tests.support.memory.lookout import MemoryLookout
 
 
 def closes(world, **asked):
-    return close_run(world.site(), RUN, reason="done", **asked)
+    close_run(world.site(), RUN, reason="done", **asked)
+    return world.state()
 
 
 def closed_elsewhere(world):

@@ -260,8 +260,19 @@ def close_run(
         here.require_sound()
         closed = here.history.structure(name).closed
         return would(*(["change nothing: it is closed"] if closed else would_close(here, name)), run=name)
-    service.close_run(here.site, name, reason=reason, without_steps=without_step, because=Cause(because))
-    return _after(here, name)
+    saves = service.close_run(here.site, name, reason=reason, without_steps=without_step, because=Cause(because))
+    left = [*saves.incomplete, *saves.lost]
+    for path, why in left:
+        # On stderr, also with --quiet: whoever closes a run may delete its directory next.
+        here.warn(f"{path} is not committed: {why}")
+    taken = [one.record for one in saves.committed]
+    answer = _after(here, name)
+    said = [plain(f"committed {name}@{one.step} ({short(one.id)}) first") for one in taken]
+    document = {
+        "committed": [one.id for one in taken],
+        "incomplete": [{"path": printable(path), "why": printable(why)} for path, why in left],
+    }
+    return Answer(document={**answer.document, **document}, lines=[*said, *answer.lines])
 
 
 def would_close(here: Session, run: str) -> list[str]:

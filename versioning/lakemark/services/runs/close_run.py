@@ -18,21 +18,23 @@ from lakemark.services.saves.outcomes import Saves
 
 def close_run(
     site: Site, run: str, *, reason: str, without_steps: Collection[int] = (), because: Cause = Cause.UNKNOWN
-) -> RunState:
-    """Takes what lies in the run's directories of this node first. Closing a closed run changes nothing.
+) -> Saves:
+    """Takes what lies in the run's directories of this node first, and answers that. Closing a closed run changes nothing.
+
+    What is not whole, and what was announced and is not there, does not keep it open: it is in the answer.
 
     Other nodes look through theirs once more after the close. without_steps: of saves that can't be taken, to close without
     them. because: why its last attempt ended. Raises NotFound, Refused (a save that can't be taken: it is named).
     """
-    state = opened(site, run)
+    state, saves = opened(site, run), Saves()
     if not state.closed:
         # Before the close: who closes a run may delete its directory next.
-        saves = Saves()
         commit_run(site, state, saves)
         site.progress.step("close.taken")
         _require_taken(run, saves, without_steps)
         end_newest(site, run, noticed_by="closed", cause=because)
-    return _turn(site, run, CLOSED, reason=reason)
+    _turn(site, run, CLOSED, reason=reason)
+    return saves
 
 
 def _require_taken(run: str, saves: Saves, without: Collection[int]) -> None:
