@@ -120,8 +120,8 @@ def test_the_bombs_are_live(tmp_path, listening):
 def test_nothing_is_ever_loaded(cli, listening):  # noqa: F811 - the fixture
     target = cli.home / "exploded"
     out = cli.home / "out"
-    checkpoints(out, str(target))
     cli.ok("run", "open", "r1", "--watch", out)
+    checkpoints(out, str(target))
     found = cli.ok("inspect", out)["found"]
     assert {one["framework"] for one in found} >= {
         "dcp", "hf-trainer", "lightning", "t5x", "flax-legacy", "keras", "accelerate", "megatron-legacy", "deepspeed",
