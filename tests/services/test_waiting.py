@@ -91,6 +91,16 @@ def test_a_sweep_says_which_watched_directories_nobody_opened(world, data):
     assert not [one for one in sweep(world.site()).pending if one.what.startswith("saves in")]
 
 
+def test_one_whose_name_differs_from_a_run_s_only_in_case_is_not_to_be_opened(world):
+    world.changes = {"watch": (Watched(path=Path("/train/*"), run="{name}"),)}
+    for name in ("llama", "Llama"):
+        world.disk.mkdir(Path("/train") / name)
+    world.open("llama", watch=None)
+    (pending,) = nobody_s(world.site(), MemoryLookout(world.disk))
+    assert pending.what == "saves in /train/Llama"
+    assert pending.why == "'Llama' differs from the run 'llama' only in case: rename the directory"
+
+
 # Directories that can't be looked into
 
 

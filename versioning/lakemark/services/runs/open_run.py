@@ -249,13 +249,18 @@ def _require_told_apart(site: Site, state: RunState) -> None:
     # One that is there already was told apart once.
     if state.exists:
         return
-    name = original(state.run)
-    alike = [one for one in site.ledger.runs() if one != state.run and original(one).lower() == name.lower()]
-    if alike:
+    alike = alike_but_for_case(site, state.run)
+    if alike is not None:
         raise Refused(
-            f"there is a run {quoted(original(alike[0]))}, which {quoted(name)} differs from only in case",
+            f"there is a run {quoted(alike)}, which {quoted(original(state.run))} differs from only in case",
             advice="Open that one, or choose a name that people can tell from it.",
         )
+
+
+def alike_but_for_case(site: Site, run: str) -> str | None:
+    """The name of another run that differs from this one's only in case; None where there is none."""
+    name = original(run).lower()
+    return next((original(one) for one in site.ledger.runs() if one != run and original(one).lower() == name), None)
 
 
 def _resolve(site: Site, asked: Opening) -> tuple[DataRef, ...]:

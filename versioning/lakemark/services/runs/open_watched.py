@@ -7,12 +7,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lakemark.errors import LakemarkError, StoreUnavailable
-from lakemark.model.values.names import printable, run_for
+from lakemark.errors import LakemarkError, StoreUnavailable, quoted
+from lakemark.model.values.names import original, printable, run_for
 from lakemark.ports import Patience, Site
 from lakemark.ports.site import Watched
 from lakemark.ports.watching import Lookout
-from lakemark.services.runs.open_run import Opened, Opening, open_run
+from lakemark.services.runs.open_run import Opened, Opening, alike_but_for_case, open_run
 from lakemark.services.tiers.demote import Pending
 
 
@@ -96,6 +96,11 @@ def nobody_s(site: Site, lookout: Lookout, *, opening: bool = False) -> Iterator
         by_itself = "" if watched.data is None else "; `lakemark watch` would open it by itself"
         others = f" (and so for {len(waiting) - 1} more)" if len(waiting) > 1 else ""
         why = f"nobody opened {run}: lakemark run open {run}{others}{by_itself}"
+        alike = alike_but_for_case(site, run)
+        if alike is not None:
+            # An open would be refused: its saves would be taken for the other's by whoever reads the two names.
+            shown = quoted(original(run))
+            why = f"{shown} differs from the run {quoted(alike)} only in case: rename the directory{others}"
         yield Pending(what=f"saves in {printable(directory)}", why=why)
 
 
