@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +15,6 @@ os.environ |= {
 }  # fmt: skip
 
 import torch
-import torch.distributed as dist
 
 from lakemark.ports import Approval
 from lakemark.services.back.resume import resume
@@ -170,39 +171,54 @@ class Accelerate:
         return progress.step
 
 
-class DeepSpeed:
-    def engine(self, out):
-        import deepspeed
+DEEPSPEED = """
+import sys
+import deepspeed
+import torch
+import torch.distributed as dist
 
-        # Its shared memory between ranks has to be compiled first, and is of no use to one.
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-        os.environ["LOCAL_RANK"] = "0"
-        # Once: it keeps hold of the group that it saw first.
-        if not dist.is_initialized():
-            dist.init_process_group("gloo", init_method=f"file://{out.parent / 'meeting'}", rank=0, world_size=1)
-        config = {
-            "train_batch_size": 2,
-            "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}},
-            "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}},
-            "zero_optimization": {"stage": 1},
-        }
-        engine, *_ = deepspeed.initialize(model=Net(), config=config)
-        return engine
+out, how = sys.argv[1:]
+# Its shared memory between ranks has to be compiled first, and is of no use to one.
+deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+dist.init_process_group("gloo", init_method=f"file://{out}.meeting-{how}", rank=0, world_size=1)
+config = {
+    "train_batch_size": 2,
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}},
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}},
+    "zero_optimization": {"stage": 1},
+}
+engine, *_ = deepspeed.initialize(model=torch.nn.Linear(4, 1), config=config)
+if how == "load":
+    engine.load_checkpoint(out)
+    print("step", engine.global_steps)
+else:
+    for number in range(1, 7):
+        engine.backward(engine(torch.ones(2, 4)).square().mean())
+        engine.step()
+        if number % 2 == 0:
+            engine.save_checkpoint(out, client_state={"rng": torch.get_rng_state()})
+dist.destroy_process_group()
+"""
+
+
+class DeepSpeed:
+    """In processes of its own: it keeps hold of the process group that it saw first, and other tests make theirs."""
+
+    def run(self, out, how):
+        command = [sys.executable, "-c", DEEPSPEED, str(out), how]
+        done = subprocess.run(
+            command, env=os.environ | {"LOCAL_RANK": "0"}, capture_output=True, text=True, check=False, timeout=300
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
 
     def train(self, out, saved):
-        engine = self.engine(out)
-        for number in range(1, 7):
-            batch = {"x": torch.ones(2, 4), "labels": torch.ones(2)}
-            engine.backward(engine(**batch)["loss"])
-            engine.step()
-            if number in STEPS:
-                engine.save_checkpoint(str(out), client_state={"rng": torch.get_rng_state()})
-                saved()
+        self.run(out, "train")
+        saved()
 
     def loads(self, out):
-        engine = self.engine(out)
-        engine.load_checkpoint(str(out))
-        return engine.global_steps
+        (line,) = [line for line in self.run(out, "load").splitlines() if line.startswith("step ")]
+        return int(line.removeprefix("step "))
 
 
 class Orbax:
@@ -299,9 +315,7 @@ def stage(request, tmp_path):
     made = Stage(yard, FAMILIES[request.param]())
     made.family.train(yard.out, made.saved)
     yard.sweep()
-    yield made
-    # Where it is set, Accelerate looks for the other ranks.
-    os.environ.pop("LOCAL_RANK", None)
+    return made
 
 
 def test_on_an_empty_directory(stage):
