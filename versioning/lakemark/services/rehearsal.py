@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from lakemark.errors import Refused
 from lakemark.model.entries.fold import apply, apply_site
@@ -17,6 +18,8 @@ from lakemark.ports import Ledger, Site
 from lakemark.ports.journal import SeenTips
 from lakemark.ports.ledger import Appended
 from lakemark.services.soundness import GuardedLedger, require_sound
+
+S = TypeVar("S", RunState, SiteState)
 
 
 class RehearsedLedger(GuardedLedger):
@@ -32,28 +35,32 @@ class RehearsedLedger(GuardedLedger):
         self._site: SiteState | None = None
 
     def append(self, run: str, decide: Callable[[RunState], Draft | None], stamp: Stamp) -> Appended[RunState]:
-        state = self.run(run)
+        appended = self._made(self.run(run), decide, stamp, branch=run, fold=apply)
+        self._runs[run] = appended.state
+        return appended
+
+    def append_site(self, decide: Callable[[SiteState], Draft | None], stamp: Stamp) -> Appended[SiteState]:
+        appended = self._made(self.site(), decide, stamp, branch=SITE, fold=apply_site)
+        self._site = appended.state
+        return appended
+
+    def _made(
+        self,
+        state: S,
+        decide: Callable[[S], Draft | None],
+        stamp: Stamp,
+        *,
+        branch: str,
+        fold: Callable[[S, Entry, Attachments], None],
+    ) -> Appended[S]:
         # Asked before: the ledger answers the same request with its first entry, and decides nothing.
         draft = None if state.requests.of(stamp.request) else decide(state)
         if draft is None:
             return Appended(entry=None, state=state)
         after = state.snapshot()
-        entry = settled(draft, branch=run, sequence=state.sequence + 1, stamp=stamp)
-        apply(after, entry, draft.contents or Attachments())
+        entry = settled(draft, branch=branch, sequence=state.sequence + 1, stamp=stamp)
+        fold(after, entry, draft.contents or Attachments())
         self.entries_made.append(entry)
-        self._runs[run] = after
-        return Appended(entry=entry, state=after)
-
-    def append_site(self, decide: Callable[[SiteState], Draft | None], stamp: Stamp) -> Appended[SiteState]:
-        state = self.site()
-        draft = None if state.requests.of(stamp.request) else decide(state)
-        if draft is None:
-            return Appended(entry=None, state=state)
-        after = state.snapshot()
-        entry = settled(draft, branch=SITE, sequence=state.sequence + 1, stamp=stamp)
-        apply_site(after, entry, Attachments())
-        self.entries_made.append(entry)
-        self._site = after
         return Appended(entry=entry, state=after)
 
     def run(self, run: str) -> RunState:

@@ -194,7 +194,7 @@ def _would_resume(
 ) -> Answer:
     from lakemark.services.back.lives import require_decided
     from lakemark.services.back.prepare_directory import foreseen
-    from lakemark.services.back.resume import decided, lives, unfollowed
+    from lakemark.services.back.resume import decided, is_decided, lives, unfollowed
     from lakemark.services.back.uncommitted import foresee, foresee_first
     from lakemark.services.runs.open_run import new_attempt
     from lakemark.services.saves.layout import aside_of
@@ -213,8 +213,7 @@ def _would_resume(
             raise
         said = [f"commit {path} as {run}@{step} first" for path, step in taken]
         return would(*said, _FROM_THESE, f"write {here.site.run_file(run)}", record=None, step=None)
-    before = state.attempts.get(attempt)
-    if record is None and (before is None or before.record is None):
+    if record is None and not is_decided(state, attempt):
         require_decided(here.site, state, found, lives(state, roles), to=to)
     first, left = foresee(here.site, state, found, to=to, without=steps)
     said = [f"commit {one.path} as {run}@{one.step} first" for one in first]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lakemark.cli.output import short, size, table
@@ -13,7 +14,7 @@ from lakemark.model.ledger.site import SiteState
 from lakemark.model.values.instants import duration_text
 
 if TYPE_CHECKING:
-    from lakemark.ports import TierPlace
+    from lakemark.ports import Site, TierPlace
 
 
 def tiers(*, explain: bool = False) -> Answer:
@@ -93,17 +94,7 @@ def rename_tier(old: str, new: str, /, *, dry_run: bool = False) -> Answer:
     here = session()
     configured(here, new)
     if dry_run:
-        return rehearsed(
-            here,
-            lambda site: rename(site, old, new),
-            {
-                "tier_renamed": lambda entry: _renamed(entry, f"call the tier {old} {new} from now on"),
-                # Of an earlier rename that did not reach every run.
-                "node_renamed": lambda entry: _renamed(entry, ""),
-            },
-            otherwise=f"{old} is called {new}, and the replicas of all runs followed",
-            tier=new,
-        )
+        return _would_rename(here, lambda site: rename(site, old, new), f"call the tier {old} {new}", old, tier=new)
     followed = rename(here.site, old, new)
     row = _row(here, new, here.site.tiers[new], _counts(here))
     return Answer(
@@ -130,17 +121,7 @@ def rename_node(old: str, new: str, /, *, dry_run: bool = False) -> Answer:
 
     here = session()
     if dry_run:
-        return rehearsed(
-            here,
-            lambda site: rename(site, old, new),
-            {
-                "node_renamed": lambda entry: _renamed(entry, f"call the node {old} {new} from now on"),
-                # Of an earlier rename that did not reach every run.
-                "tier_renamed": lambda entry: _renamed(entry, ""),
-            },
-            otherwise=f"{old} is called {new}, and the replicas of all runs followed",
-            node=new,
-        )
+        return _would_rename(here, lambda site: rename(site, old, new), f"call the node {old} {new}", old, node=new)
     followed = rename(here.site, old, new)
     return Answer(
         document={"node": new, "runs": followed},
@@ -148,9 +129,15 @@ def rename_node(old: str, new: str, /, *, dry_run: bool = False) -> Answer:
     )
 
 
-def _renamed(entry: Entry, said: str) -> str:
-    """The site's entry says it; a run's, that its replicas follow."""
-    return said if entry.branch == SITE else f"let the replicas of {entry.branch} follow"
+def _would_rename(here: Session, do: Callable[[Site], object], said: str, old: str, **named: str) -> Answer:
+    """The site's entry says it; a run's, also of an earlier rename that did not reach every run, that its replicas follow."""
+
+    def told(entry: Entry) -> str:
+        return f"{said} from now on" if entry.branch == SITE else f"let the replicas of {entry.branch} follow"
+
+    (new,) = named.values()
+    otherwise = f"{old} is called {new}, and the replicas of all runs followed"
+    return rehearsed(here, do, dict.fromkeys(("tier_renamed", "node_renamed"), told), otherwise=otherwise, **named)
 
 
 def configured(here: Session, name: str) -> TierPlace:

@@ -31,9 +31,7 @@ def require_decided(
         return
     shown = ", ".join(map(str, steps))
     choices = "; ".join(
-        f"in timeline {number} from step {one.record.step}: "
-        f"lakemark resume {state.run} --to {to} --record id:{one.record.id[:12]}"
-        for number, one in sorted(lives.items())
+        f"in timeline {number} from step {one.record.step}: {_resume(one, to)}" for number, one in sorted(lives.items())
     )
     raise Refused(
         f"{state.run} seems to have gone back by itself: timeline {current.number} was only inferred from what was saved, "
@@ -72,7 +70,11 @@ def otherwise(site: Site, state: RunState, found: RecordState, *, to: Path) -> s
     """The line to paste to go on from `found` after all."""
     if site.policies.approval.required:
         return f"lakemark rollback request {state.run} --to id:{found.record.id[:12]} --reason '…'"
-    return f"lakemark resume {state.run} --to {to} --record id:{found.record.id[:12]}"
+    return _resume(found, to)
+
+
+def _resume(found: RecordState, to: Path) -> str:
+    return f"lakemark resume {found.record.run} --to {to} --record id:{found.record.id[:12]}"
 
 
 def _why(site: Site, state: RunState, found: RecordState, *, to: Path) -> str:

@@ -173,7 +173,7 @@ def _decide(
     require_answered(site, state, found, to=to, without=steps)
     left = require_committed(site, state, found, to=to, saves=saves, without=steps)
     left_behind = with_ways(site, state, passed_over(state, found), to=to) if record is None else ()
-    if record is None and not _is_decided(state, attempt):
+    if record is None and not is_decided(state, attempt):
         require_decided(site, state, found, lives(state, without), to=to)
     aside = aside_of(to, run=run, start=start, attempt=attempt)
     # Before the decision: what no node can bring must not be what every start of this job goes by.
@@ -301,7 +301,8 @@ def lives(state: RunState, without: Collection[str] = ()) -> dict[int, RecordSta
     return {number: found for number, found in good if found is not None}
 
 
-def _is_decided(state: RunState, attempt: str) -> bool:
+def is_decided(state: RunState, attempt: str) -> bool:
+    """Whether a node of this start has decided what it goes on from."""
     before = state.attempts.get(attempt)
     return before is not None and before.record is not None
 
@@ -391,7 +392,7 @@ def _append(site: Site, run: str, found: RecordState, *, attempt: str, job: str 
 
     def decide(state: RunState) -> Draft | None:
         require_writable(state)
-        if attempt in state.attempts and state.attempts[attempt].record is not None:
+        if is_decided(state, attempt):
             return None
         # Going on from the newest record is no going back: its timeline goes on, be it in doubt until now.
         doubted = (one.number for one in state.in_doubt if one.number == found.record.timeline)

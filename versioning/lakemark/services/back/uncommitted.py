@@ -80,13 +80,7 @@ def foresee(
     without taking anything: by names, links, the tier and its room.
     """
     require_answered(site, state, found, to=to, without=without, keep=False)
-    strange = list(site.recogniser.find(to, skip=lambda paths: known(site, paths))) if site.files.exists(to) else []
-    strange = without_older(site, state, strange, to=to)
-    whole = [
-        (one, one.step)
-        for one in strange
-        if one.verdict is Verdict.COMPLETE and one.step is not None and one.step > found.record.step
-    ]
+    whole = [(one, step) for one, step in _whole_there(site, state, to=to) if step > found.record.step]
     refused = {one.path: error for one, _ in whole if (error := _not_kept(site, one)) is not None}
     own = is_looked_through(site, state, to)
     taken = [(one, step) for one, step in whole if own and one.path not in refused]
@@ -106,10 +100,7 @@ def foresee_first(site: Site, state: RunState, *, to: Path, without: Collection[
 
     Raises Refused as `require_none_left` does.
     """
-    looked = site.files.exists(to) and is_looked_through(site, state, to)
-    finds = list(site.recogniser.find(to, skip=lambda paths: known(site, paths))) if looked else []
-    finds = without_older(site, state, finds, to=to)
-    whole = [(one, one.step) for one in finds if one.verdict is Verdict.COMPLETE and one.step is not None]
+    whole = _whole_there(site, state, to=to) if is_looked_through(site, state, to) else []
     saves = Saves(steps={one.path: step for one, step in whole})
     saves.failed.extend((one.path, error) for one, _ in whole if (error := _not_kept(site, one)) is not None)
     refused = {path for path, _ in saves.failed}
@@ -117,6 +108,13 @@ def foresee_first(site: Site, state: RunState, *, to: Path, without: Collection[
     if not taken:
         require_none_left(state.run, to=to, saves=saves, without=without)
     return taken
+
+
+def _whole_there(site: Site, state: RunState, *, to: Path) -> list[tuple[Found, int]]:
+    """Whole saves in `to` that are of no record and not older than the run, with their steps."""
+    finds = list(site.recogniser.find(to, skip=lambda paths: known(site, paths))) if site.files.exists(to) else []
+    finds = without_older(site, state, finds, to=to)
+    return [(one, one.step) for one in finds if one.verdict is Verdict.COMPLETE and one.step is not None]
 
 
 def _not_kept(site: Site, one: Found) -> LakemarkError | None:

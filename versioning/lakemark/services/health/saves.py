@@ -18,7 +18,7 @@ _SHOWN: Final = 5
 
 def problems_of_refused(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Problem]:
     """Saves that stay nowhere but where the trainer left them until somebody mends what is named. Red from the first pass on."""
-    refused = sorted((one for one in waiting if one.sort == REFUSED), key=lambda one: one.since)
+    refused = _of(waiting, REFUSED)
     if refused:
         first = refused[0]
         what = f"{len(refused)} save(s) of {run} can't be committed, the first {first.path}: {first.why}"
@@ -27,7 +27,7 @@ def problems_of_refused(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Pr
 
 def problems_of_late(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Problem]:
     """Saves of a trainer that goes on although its run is closed."""
-    late = sorted((one for one in waiting if one.sort == LATE), key=lambda one: one.since)
+    late = _of(waiting, LATE)
     if late:
         what = f"{len(late)} save(s) of {run} were written after it was closed, the first {late[0].path}; they are kept nowhere"
         yield Problem(colour=AMBER, what=what, since=late[0].since, next=late[0].advice)
@@ -35,7 +35,7 @@ def problems_of_late(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Probl
 
 def problems_of_lost(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Problem]:
     """Announced saves that their trainer removed or wrote over before they were taken, with none taken since."""
-    lost = sorted((one for one in waiting if one.sort == LOST), key=lambda one: one.since)
+    lost = _of(waiting, LOST)
     if lost:
         last = lost[-1]
         what = f"{len(lost)} announced save(s) of {run} are kept nowhere, the last {last.path}: {last.why}"
@@ -45,7 +45,7 @@ def problems_of_lost(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Probl
 
 def problems_of_left(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Problem]:
     """Whole saves in the run's directories that no pass takes because of whose they are."""
-    left = sorted((one for one in waiting if one.sort == LEFT), key=lambda one: one.since)
+    left = _of(waiting, LEFT)
     if left:
         what = f"{len(left)} save(s) in directories of {run} are not taken, the first {left[0].path}: {left[0].why}"
         yield Problem(colour=AMBER, what=what, since=left[0].since, next=left[0].advice)
@@ -53,10 +53,15 @@ def problems_of_left(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Probl
 
 def problems_of_stepless(run: str, waiting: Sequence[WaitingSave]) -> Iterator[Problem]:
     """Whole saves that are passed over, as nothing says of which step they are."""
-    rows = sorted((one for one in waiting if one.sort == STEPLESS), key=lambda one: one.since)
+    rows = _of(waiting, STEPLESS)
     if rows:
         what = f"{len(rows)} save(s) of {run} say no step and are kept nowhere, the first {rows[0].path}"
         yield Problem(colour=AMBER, what=what, since=rows[0].since, next=rows[0].advice)
+
+
+def _of(waiting: Sequence[WaitingSave], sort: str) -> list[WaitingSave]:
+    """Those of one sort, the oldest first."""
+    return sorted((one for one in waiting if one.sort == sort), key=lambda one: one.since)
 
 
 def problems_of_best(state: RunState, modes: Mapping[str, str]) -> Iterator[Problem]:
