@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Final
 
 from lakemark.model.entries.kind import Bytes, EntryBody, Kind, Nodes, ReplicaItem, Told, change
-from lakemark.model.ledger.entry import Entry, Means
+from lakemark.model.ledger.entry import Draft, Entry, Means
 from lakemark.model.ledger.run import Place, Replica, RunState
 from lakemark.model.values.codec import LEFT_OUT, Size
 from lakemark.model.values.fields import shared
@@ -60,6 +61,16 @@ class LostReplica(ReplicaItem):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataLostBody(EntryBody):
     items: tuple[LostReplica, ...] = ()
+
+
+def gone_from(records: Iterable[str], place: Place, *, why: str, last: bool, timeline: int, reason: str) -> Draft:
+    """That replicas are not in `place` any more. last: each was its record's last sound one."""
+    tier, node = place.tier, place.node
+    if last:
+        lost = DataLostBody(items=tuple(LostReplica(record=one, tier=tier, node=node, why=why) for one in records))
+        return DATA_LOST.draft(lost, timeline=timeline, reason=reason)
+    released = ReleasedBody(items=tuple(ReleasedReplica(record=one, tier=tier, node=node, why=why) for one in records))
+    return RELEASED.draft(released, timeline=timeline, reason=reason)
 
 
 def _replicated(state: RunState, entry: Entry, body: ReplicatedBody) -> None:

@@ -175,20 +175,17 @@ def _of_record(found: Lying, directory: Seat) -> Whose | None:
 def _older(found: Lying, written_at: datetime, since: datetime, directory: Seat) -> Whose:
     spans = f"written at {instant(written_at)}, and {directory.run} was first"
     came = found.came_at is not None and found.came_at >= since - _TICK and not found.listed
-    if came and not directory.watched:
-        # Its time may be a copy's, or one that some tool set: it is kept, and vouches for nothing.
-        return Whose(
-            owner=Owner.AMBIGUOUS,
-            attempt=directory.attempt,
-            why=f"{spans} opened there at {instant(since)}; it came later: nobody knows what data it was trained with",
-            dated=False,
-            run=directory.run,
+    if came or directory.watched:
+        # Of what came later the time may be a copy's, or one that some tool set. It is kept, and vouches for nothing.
+        how = (
+            f"seen there at {instant(since)}"
+            if directory.watched
+            else f"opened there at {instant(since)}; it came later"
         )
-    if directory.watched:
         return Whose(
             owner=Owner.AMBIGUOUS,
             attempt=directory.attempt,
-            why=f"{spans} seen there at {instant(since)}: nobody knows what data it was trained with",
+            why=f"{spans} {how}: nobody knows what data it was trained with",
             dated=False,
             run=directory.run,
         )

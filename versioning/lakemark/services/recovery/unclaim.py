@@ -15,10 +15,7 @@ from lakemark.model.entries.pruning import PRUNED, PrunedBody, PrunedRecord
 from lakemark.model.entries.replicas import (
     DATA_LOST,
     RELEASED,
-    DataLostBody,
-    LostReplica,
-    ReleasedBody,
-    ReleasedReplica,
+    gone_from,
 )
 from lakemark.model.ledger.entry import Draft
 from lakemark.model.ledger.run import Place, RecordState, Replica, RunState
@@ -154,15 +151,12 @@ def _append(site: Site, run: str, kind: str, claim: _Claim) -> bool:
 
 
 def _draft(kind: str, claim: _Claim, *, timeline: int) -> Draft:
-    record, tier, node = claim.record, claim.place.tier, claim.place.node
     if kind == PRUNED.name:
-        thinned = PrunedRecord(record=record, reasons=("thinned: this node remembers that it made room",), thinned=True)
+        why = "thinned: this node remembers that it made room"
+        thinned = PrunedRecord(record=claim.record, reasons=(why,), thinned=True)
         return PRUNED.draft(PrunedBody(items=(thinned,)), timeline=timeline, reason=_REASON)
-    if kind == DATA_LOST.name:
-        lost = LostReplica(record=record, tier=tier, node=node, why=_WHY)
-        return DATA_LOST.draft(DataLostBody(items=(lost,)), timeline=timeline, reason=_REASON)
-    gone = ReleasedReplica(record=record, tier=tier, node=node, why=_WHY)
-    return RELEASED.draft(ReleasedBody(items=(gone,)), timeline=timeline, reason=_REASON)
+    last = kind == DATA_LOST.name
+    return gone_from([claim.record], claim.place, why=_WHY, last=last, timeline=timeline, reason=_REASON)
 
 
 def in_words(gone: Sequence[tuple[RecordState, Place]]) -> list[str]:

@@ -13,10 +13,7 @@ from lakemark.errors import LakemarkError, Refused
 from lakemark.model.entries.replicas import (
     DATA_LOST,
     RELEASED,
-    DataLostBody,
-    LostReplica,
-    ReleasedBody,
-    ReleasedReplica,
+    gone_from,
 )
 from lakemark.model.entries.tiers import TIER_REGISTERED, TierRegisteredBody
 from lakemark.model.ledger.entry import Draft
@@ -164,13 +161,7 @@ def _say_gone(site: Site, run: str, known: TierSeen, *, last: bool) -> int:
         done[:] = [] if now is None or now.id != known.id else _gone(site, state, last=last)
         if not done:
             return None
-        tier, node = site.hot.name, site.node
-        body: DataLostBody | ReleasedBody
-        if last:
-            body = DataLostBody(items=tuple(LostReplica(record=one, tier=tier, node=node, why=why) for one in done))
-            return DATA_LOST.draft(body, timeline=state.timeline, reason="ephemeral")
-        body = ReleasedBody(items=tuple(ReleasedReplica(record=one, tier=tier, node=node, why=why) for one in done))
-        return RELEASED.draft(body, timeline=state.timeline, reason="ephemeral")
+        return gone_from(done, site.hot.place, why=why, last=last, timeline=state.timeline, reason="ephemeral")
 
     sequence = site.ledger.run(run).sequence
     appended = site.ledger.append(run, decide, site.stamp(f"ephemeral:{known.id}:{kind.name}:{sequence}"))
